@@ -1,0 +1,49 @@
+# Every target sets itself up: the first one that runs makes .venv and installs what constraints.txt pins.
+
+PYTHON ?= python3
+ARGS ?=
+HISTORIES ?= $(wildcard ../shared/histories)
+
+RUN := .venv/bin/python -m
+READY := .venv/.ready
+TOOLS := hypothesis mypy pytest ruff
+
+.DEFAULT_GOAL := help
+.PHONY: help test lint format demo bench fuzz clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
+
+test: lint ## everything that has to hold: lint, then the tests (ARGS="-k name" for some of them)
+	@$(RUN) pytest $(ARGS)
+
+lint: $(READY) ## formatting, lint and types; changes nothing
+	@$(RUN) ruff format --check --quiet --output-format concise . || { echo "to format these: make format" >&2; exit 1; }
+	@$(RUN) ruff check --quiet --output-format concise .
+	@$(RUN) mypy
+
+format: $(READY) ## rewrite the sources as lint wants them
+	@$(RUN) ruff check --quiet --fix . ; $(RUN) ruff format .
+
+demo: $(READY) ## an accepted and a rejected history, with the counterexample as a page to open
+	@.venv/bin/mussurana demo $(ARGS)
+
+bench: $(READY) ## time the checker on generated and recorded histories (HISTORIES=directory)
+	@$(RUN) bench $(ARGS) $(if $(HISTORIES),"$(HISTORIES)")
+
+fuzz: $(READY) ## random histories against brute force, for as long as you like (ARGS=--help)
+	@$(RUN) tests.fuzz $(ARGS)
+
+clean: ## remove the environment, caches and output
+	rm -rf .venv out .pytest_cache .mypy_cache .ruff_cache .hypothesis */build */src/*.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Without build isolation the pinned setuptools builds the packages, whichever version of pip there is.
+$(READY): Makefile constraints.txt proto/pyproject.toml collector/pyproject.toml verifier/pyproject.toml
+	@echo "Setting up .venv, which takes a minute or two the first time" >&2
+	@sh .ci/make-venv "$(PYTHON)" .venv
+	@{ $(RUN) pip install --constraint constraints.txt setuptools && \
+	   $(RUN) pip install --constraint constraints.txt --no-build-isolation $(TOOLS) \
+	     --editable ./proto --editable ./collector --editable './verifier[solvers]'; \
+	} >.venv/set-up.log 2>&1 || { cat .venv/set-up.log >&2; exit 1; }
+	@touch $@

@@ -1,0 +1,231 @@
+"""The auditor against the brute-force oracle and a slow twin, and against certificates that lie."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from random import Random
+from typing import Any
+
+import pytest
+
+from mussurana.verifier import audit as auditor
+from mussurana.verifier.audit import Audit, audit, fingerprint
+from mussurana.verifier.history import History, Status
+from mussurana.verifier.verdict import Settings
+from tests.brute_force import Orders, brute_force, explains, install, parse
+from tests.notation import h, show
+from tests.random_history import LEVELS, random_history, random_settings
+
+SERIAL = ("serializable", "strict-serializable")
+
+
+def certify(history: History, settings: Settings, **proof: Any) -> dict[str, Any]:
+    return {
+        "level": settings.level,
+        "session_order": settings.session_order,
+        "clock_drift_ns": settings.clock_drift_ns,
+        "history": fingerprint(history),
+        **proof,
+    }
+
+
+def audit_witness(history: History, settings: Settings, order: list[int]) -> Audit:
+    return audit(certify(history, settings, verdict="accepted", witness=order), history)
+
+
+def audit_counterexample(history: History, settings: Settings, txns: list[int]) -> Audit:
+    return audit(certify(history, settings, verdict="rejected", counterexample={"transactions": txns}), history)
+
+
+def is_valid(history: History, settings: Settings, order: list[int]) -> bool:
+    """The slow twin of the replay: looks at every pair of transactions."""
+    events = [e for t in order for e in (2 * t, 2 * t + 1)] if settings.level in SERIAL else order
+    place = {event: at for at, event in enumerate(events)}
+    if any(place[2 * t] > place[2 * t + 1] for t in {event // 2 for event in events}):
+        return False
+    committed = [parse(history, event // 2) for event in events if event % 2]
+    orders = Orders(committed, settings)
+    snapshots: list[dict[int, tuple[int, ...]]] = [{}]
+    for t in committed:
+        snapshots.append(install(t, snapshots[-1]))
+    for t in committed:
+        begin, commit = place[2 * t.number], place[2 * t.number + 1]
+        if not explains(snapshots[sum(place[2 * u.number + 1] < begin for u in committed)], t):
+            return False
+        for u in committed:
+            u_begin, u_commit = place[2 * u.number], place[2 * u.number + 1]
+            if u is not t and t.writes & u.writes and u_begin < commit and begin < u_commit:
+                return False
+            if (t, u) in orders.commit_before_begin and commit > u_begin:
+                return False
+            if (t, u) in orders.commit_before_commit and commit > u_commit:
+                return False
+            if (t, u) in orders.begin_before_commit and begin > u_commit:
+                return False
+    return True
+
+
+def test_replay_agrees_with_its_slow_twin_on_every_order() -> None:
+    valid_orders = 0
+    for seed in range(400):
+        rng = Random(seed)
+        history, settings = random_history(rng, duplicates=seed % 3 == 0), random_settings(rng)
+        taking_part = [
+            t
+            for t in range(history.txn_count)
+            if history.status[t] == Status.COMMITTED or (history.status[t] == Status.IN_DOUBT and rng.random() < 0.7)
+        ]
+        serial = settings.level in SERIAL
+        if len(taking_part) > (4 if serial else 3):
+            continue
+        numbers = taking_part if serial else [e for t in taking_part for e in (2 * t, 2 * t + 1)]
+        for order in map(list, permutations(numbers)):
+            expected = is_valid(history, settings, order)
+            valid_orders += expected
+            assert audit_witness(history, settings, order).ok == expected, (show(history), settings, order)
+    assert valid_orders > 1000
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_refuting_everything_agrees_with_brute_force(level: str) -> None:
+    rejected = 0
+    for seed in range(600):
+        rng = Random(seed)
+        history, settings = random_history(rng, duplicates=seed % 3 == 0), random_settings(rng, level)
+        expected = not brute_force(history, settings)
+        rejected += expected
+        audited = audit_counterexample(history, settings, list(range(history.txn_count)))
+        assert audited.ok == expected, (show(history), settings, audited.message)
+    assert 100 < rejected < 500
+
+
+def test_no_part_of_an_acceptable_history_is_a_counterexample() -> None:
+    for seed in range(2000):
+        rng = Random(seed)
+        history, settings = random_history(rng, duplicates=seed % 3 == 0), random_settings(rng)
+        if brute_force(history, settings):
+            some = [t for t in range(history.txn_count) if rng.random() < 0.6]
+            assert not audit_counterexample(history, settings, some).ok, (show(history), settings, some)
+
+
+def test_a_counterexample_needs_no_bystanders() -> None:
+    history = h("[x==_ y==_ x:=1] [z:=1] | [x==_ y==_ y:=1] | [z==1 y==1]")
+    settings = Settings("serializable")
+    assert audit_counterexample(history, settings, [0, 2]).ok
+    assert not audit_counterexample(history, settings, [0, 3]).ok
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("[x==7] | [x:=1]", [0]),
+        ("[x==7] | [x:=7]!", [0]),
+        ("[x==1 x==2] | [x:=1] | [x:=2]", [0]),
+        ("[x:=1 x==2] | [x:=2]", [0]),
+        ("[x+=1 x==(1 2)] | [x+=2]", [0]),
+        ("[x==(1) x==(1 2)] | [x+=1] [x+=2]", [0]),
+        ("[x==1 x:=3<2] | [x:=1] | [x:=2]", [0]),
+    ],
+)
+def test_what_one_transaction_shows_is_refuted_without_the_others(text: str, named: list[int]) -> None:
+    assert audit_counterexample(h(text), Settings("adya-si"), named).ok
+
+
+@pytest.mark.parametrize(
+    "text", ["[x==1] | [x:=1 x:=2]", "[x==_ y==1] | [x:=1 y:=1]", "[x==(1)] | [x+=1 x+=2]", "[x==7] | [x:=7]? | [x:=7]"]
+)
+def test_a_version_from_outside_proves_nothing(text: str) -> None:
+    assert not audit_counterexample(h(text), Settings("serializable"), [0]).ok
+
+
+def test_too_many_orders_end_without_ok(monkeypatch: pytest.MonkeyPatch) -> None:
+    history, settings = h("[x==_ x:=1] | [x==_ x:=2] | [y:=1] | [y:=2]"), Settings("adya-si")
+    assert audit_counterexample(history, settings, [0, 1, 2, 3]).ok
+    monkeypatch.setattr(auditor, "STEPS_MAX", 50)
+    audited = audit_counterexample(history, settings, [0, 1, 2, 3])
+    assert not audited.ok
+    assert "could not be refuted within 50 steps" in audited.message
+
+
+def test_a_counterexample_of_nobody_is_none() -> None:
+    assert not audit_counterexample(h("[x==7]"), Settings("adya-si"), []).ok
+
+
+HISTORY = "[x:=1] [x==1]? | [x==1 y:=1] | [y:=2]!"
+
+
+@pytest.mark.parametrize(
+    ("level", "order", "complaint"),
+    [
+        ("serializable", [0, 2], ""),
+        ("serializable", [0, 1, 2], ""),
+        ("serializable", [0], "transaction 2 committed, but is missing"),
+        ("serializable", [0, 2, 3], "transaction 3 aborted"),
+        ("serializable", [0, 2, 2], "twice"),
+        ("serializable", [0, 2, 4], "does not have"),
+        ("serializable", [0, 2, -1], "does not have"),
+        ("serializable", [2, 0], "transaction 2 could not have seen version 1 of x at place 0"),
+        ("adya-si", [0, 1, 4, 5], ""),
+        ("adya-si", [0, 1, 4], "transaction 2 aborted, or does not begin before it commits"),
+        ("adya-si", [0, 1, 5, 4], "transaction 2 aborted, or does not begin before it commits"),
+        ("adya-si", [0, 4, 1, 5], "transaction 2 could not have seen version 1 of x at place 1"),
+        ("adya-si", [0, 1, 4, 5, 2], "transaction 1 aborted, or does not begin before it commits"),
+        ("adya-si", [0, 1, 4, 5, 8], "does not have"),
+    ],
+)
+def test_a_witness_that_lies_is_found_out(level: str, order: list[int], complaint: str) -> None:
+    audited = audit_witness(h(HISTORY), Settings(level), order)
+    assert audited.ok == (not complaint)
+    assert complaint in audited.message
+
+
+@pytest.mark.parametrize(
+    ("text", "level", "order", "complaint"),
+    [
+        ("[] []", "serializable", [1, 0], "transaction 0 has to come before 1"),
+        ("[] []", "strong-session-si", [0, 2, 1, 3], "transaction 0 has to come before 1"),
+        ("[] []", "adya-si", [2, 3, 0, 1], ""),
+        ("[]@0..1 | []@2..3", "strict-serializable", [1, 0], "transaction 0 has to come before 1"),
+        ("[]@0..1 | []@2..3", "serializable", [1, 0], ""),
+        ("[]@0..1 | []@2..3", "generalized-si", [0, 2, 1, 3], ""),
+        ("[]@0..1 | []@2..3", "generalized-si", [2, 3, 0, 1], "transaction 0 has to come before 1"),
+        ("[]@0..1 | []@2..3", "strong-si", [0, 2, 1, 3], "transaction 0 has to come before 1"),
+        ("[x:=1] | [x:=2]", "adya-si", [0, 2, 1, 3], "overlaps one that writes the same key"),
+    ],
+)
+def test_a_witness_keeps_the_order_of_sessions_and_times(
+    text: str, level: str, order: list[int], complaint: str
+) -> None:
+    audited = audit_witness(h(text), Settings(level), order)
+    assert audited.ok == (not complaint)
+    assert complaint in audited.message
+
+
+def test_a_certificate_is_about_one_history_only() -> None:
+    settings = Settings("serializable")
+    proof = certify(h("[x:=1] | [x==1]"), settings, verdict="accepted", witness=[0, 1])
+    assert audit(proof, h("[x:=1] | [x==1]")).ok
+    others = ("[x:=1] [x==1]", "[x:=1] | [x==1]@1..2", "[x:=1] | [x==1]?", "[x:=1]", "[x:=1<_] | [x==1]")
+    for other in others:
+        audited = audit(proof, h(other))
+        assert not audited.ok
+        assert "another history" in audited.message
+
+
+def test_an_unknown_verdict_proves_nothing() -> None:
+    audited = audit(certify(h("[x:=1]"), Settings("adya-si"), verdict="unknown", reason="budget"), h("[x:=1]"))
+    assert not audited.ok
+
+
+def test_a_key_is_a_register_or_a_list() -> None:
+    audited = audit_witness(h("[x:=1 x+=2]"), Settings("serializable"), [0])
+    assert not audited.ok
+    assert audited.message == "x is both a list and a register"
+
+
+def test_the_auditor_knows_nothing_of_the_engine() -> None:
+    source = auditor.__file__
+    with open(source, encoding="utf-8") as file:
+        imports = [line.split()[1] for line in file if line.startswith(("import ", "from "))]
+    standard = {"__future__", "zlib", "dataclasses", "itertools", "math", "typing"}
+    assert set(imports) - standard == {"mussurana.verifier.history"}

@@ -1,0 +1,205 @@
+"""The auditor: checks the proof that comes with a verdict, without trusting whatever found it.
+
+Short and plain, so that a sceptic can read all of it; it shares no code with the engine. docs/levels.md says in words
+what is checked here. An order is a list of events: 2 * t is the begin of transaction t, 2 * t + 1 its commit. A
+transaction sees the state at its begin and its own writes, and installs its writes at its commit. A witness is
+replayed, event by event; a counterexample is refuted by trying every order of the few transactions it names.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from itertools import combinations
+from math import inf
+from typing import Any
+
+from mussurana.verifier.history import INITIAL, NO_VALUE, UNKNOWN_TIME, History, Kind, Status
+
+READ, WRITE, APPEND, READ_LIST = (int(kind) for kind in Kind)
+COMMITTED, ABORTED, IN_DOUBT = (int(status) for status in Status)
+
+STEPS_MAX = 1_000_000  # enough for ten transactions that begin and commit in any order; takes a few seconds
+
+LEVELS = {  # one transaction at a time; session order; real time into commits; real time from commits into begins
+    "serializable": (True, True, False, False),
+    "strict-serializable": (True, True, False, True),
+    "adya-si": (False, False, False, False),
+    "generalized-si": (False, False, True, False),
+    "strong-session-si": (False, True, True, False),
+    "strong-si": (False, True, True, True),
+}
+State = dict[int, list[int]]  # the versions that a key holds: only the last one of a register, all of a list
+
+
+@dataclass(frozen=True)
+class Audit:
+    ok: bool
+    message: str
+
+
+def fingerprint(history: History) -> dict[str, int]:
+    """Tells histories apart by all that a verdict depends on."""
+    crc32 = 0
+    for name in ("session", "status", "begin_ns", "begun_ns", "commit_ns", "committed_ns", "op_start",
+                 "kind", "key", "value", "previous", "list_start", "list_value"):  # fmt: skip
+        crc32 = zlib.crc32(getattr(history, name).tobytes(), crc32)
+    return {"transactions": history.txn_count, "operations": history.op_count, "crc32": crc32}
+
+
+class Rules:
+    """What a level demands of an order in which only the `named` transactions take part."""
+
+    def __init__(self, certificate: dict[str, Any], history: History, named: set[int]) -> None:
+        self.serial, sessions, self.into_commits, self.into_begins = LEVELS[certificate["level"]]
+        self.sessions = sessions and certificate["session_order"]
+        self.drift_ns = certificate["clock_drift_ns"]
+        self.history, self.session, self.status = history, history.session.tolist(), history.status.tolist()
+        columns = (history.kind, history.key, history.value, history.previous)
+        ops = list(zip(range(history.op_count), *(column.tolist() for column in columns), strict=True))
+        self.ops = [ops[start:end] for start, end in zip(history.op_start[:-1], history.op_start[1:], strict=True)]
+        self.writes = [[op for op in ops if op[1] in (WRITE, APPEND)] for ops in self.ops]
+        self.earliest_ns: list[float] = []  # by event
+        self.latest_ns: list[float] = []
+        times = (history.begin_ns, history.begun_ns, history.commit_ns, history.committed_ns)
+        for status, *known in zip(self.status, *(column.tolist() for column in times), strict=True):
+            begin, begun, commit, committed = known
+            end = inf if committed == UNKNOWN_TIME or status == IN_DOUBT else committed
+            self.earliest_ns += (begin, begin if commit == UNKNOWN_TIME else commit)  # UNKNOWN_TIME is below all times
+            self.latest_ns += (end if begun == UNKNOWN_TIME else begun, end)
+        # Versions that others may have written: to have seen one demands nothing of the named transactions.
+        others = (t for t, status in enumerate(self.status) if t not in named and status != ABORTED)
+        self.outside = {(key, value) for txn in others for _, _, key, value, _ in self.writes[txn]}
+
+    def before(self, first: int, second: int) -> bool:
+        """Must event `first` come before event `second`, whatever they read and write?"""
+        t, u, from_commit, into_commit = first // 2, second // 2, first % 2, second % 2
+        if t == u and into_commit:
+            return True
+        if self.sessions and from_commit and not into_commit and self.session[t] == self.session[u] and t < u:
+            return bool(self.status[t] == COMMITTED)  # one in doubt may take effect at any later time
+        timed = self.into_commits if into_commit else self.into_begins and from_commit
+        return bool(timed and self.latest_ns[first] + self.drift_ns < self.earliest_ns[second])
+
+    def place(self, event: int, state: State, held: set[int]) -> str:
+        """Let an event happen to `state` and to `held`, the keys that open transactions write. Says what forbids it."""
+        txn = event // 2
+        holds = {-1} if self.serial else {key for _, _, key, _, _ in self.writes[txn]}  # -1: the whole database
+        if event % 2 == 0:
+            overlaps = f"transaction {txn} overlaps one that {'runs' if self.serial else 'writes the same key'}"
+            problem = overlaps if holds & held else self.unexplained(txn, state)
+            held |= holds
+            return problem
+        held -= holds
+        for _, kind, key, value, _ in self.writes[txn]:
+            if kind == WRITE:
+                state[key] = []
+            state.setdefault(key, []).append(value)
+        return ""
+
+    def unexplained(self, txn: int, state: State) -> str:
+        """What a transaction saw that it could not have seen, had it begun in this state."""
+        own: State = {}
+        external: dict[int, Any] = {}  # what it saw of others is the same each time, whoever wrote it
+        for op, kind, key, value, previous in self.ops[txn]:
+            mine, there = own.get(key, []), state.get(key, [])
+            saw = value if kind in (READ, READ_LIST) else previous
+            if kind == READ_LIST:
+                seen = self.history.list_seen(op)
+                theirs = seen[: max(0, len(seen) - len(mine))]
+                fits = theirs + mine == seen and external.setdefault(key, theirs) == theirs
+                if self.outside:
+                    theirs, there = ([v for v in some if (key, v) not in self.outside] for some in (theirs, there))
+                fits = fits and theirs == there
+            elif saw == NO_VALUE or mine:
+                fits = saw == NO_VALUE or saw == mine[-1]
+            else:
+                fits = (key, saw) in self.outside or saw == (there or [INITIAL])[-1]
+                fits = fits and external.setdefault(key, saw) == saw
+            if not fits:
+                version = f"version {self.history.value_name(saw)} of {self.history.key_names[key]}"
+                return f"transaction {txn} could not have seen {version}"
+            if kind in (WRITE, APPEND):
+                own.setdefault(key, []).append(value)
+        return ""
+
+
+def replay(rules: Rules, events: list[int]) -> str:
+    """What is wrong with a witness; nothing if it is a valid order of all that committed."""
+    position = {event: at for at, event in enumerate(events)}
+    if len(position) != len(events):
+        return "an event occurs twice"
+    for txn, status in enumerate(rules.status):
+        begin, commit = position.get(2 * txn, -1), position.get(2 * txn + 1, -1)
+        if begin == commit == -1 and status == COMMITTED:
+            return f"transaction {txn} committed, but is missing"
+        if max(begin, commit) >= 0 and (status == ABORTED or not 0 <= begin < commit):
+            return f"transaction {txn} aborted, or does not begin before it commits"
+    state: State = {}
+    held: set[int] = set()
+    for event in events:
+        if problem := rules.place(event, state, held):
+            return f"{problem} at place {position[event]}"
+    # Going backwards: if some later event has to come before this one, then so does one of those remembered here.
+    soonest: dict[int, int] = {}  # of the later begins (0) and of the later commits (1), the one that was over first
+    first_in_session: dict[int, int] = {}
+    for event in reversed(events):
+        txn, kind = event // 2, event % 2
+        session = rules.session[txn]
+        for later in (*soonest.values(), first_in_session.get(session, event)):
+            if later != event and rules.before(later, event):
+                return f"transaction {later // 2} has to come before {txn} at place {position[event]}"
+        if rules.latest_ns[event] <= rules.latest_ns[soonest.get(kind, event)]:
+            soonest[kind] = event
+        if kind == 1 and rules.status[txn] == COMMITTED:
+            first_in_session[session] = min(event, first_in_session.get(session, event))
+    return ""
+
+
+def refute(rules: Rules, named: list[int]) -> Audit:
+    """Try all orders of the named transactions, with and without each one in doubt, as far as they are valid."""
+    steps = 0
+    committed = [txn for txn in named if rules.status[txn] == COMMITTED]
+    in_doubt = [txn for txn in named if rules.status[txn] == IN_DOUBT]
+    for chosen in (some for size in range(len(in_doubt) + 1) for some in combinations(in_doubt, size)):
+        events = [event for txn in (*committed, *chosen) for event in (2 * txn, 2 * txn + 1)]
+        needs = {event: {other for other in events if rules.before(other, event)} - {event} for event in events}
+        stack: list[tuple[frozenset[int], State, set[int]]] = [(frozenset(), {}, set())]
+        met = set()  # what can follow depends only on the events so far and the state they left
+        while stack:
+            placed, state, held = stack.pop()
+            if len(placed) == len(events):
+                return Audit(False, f"transactions {sorted((*committed, *chosen))} do have a valid order")
+            for event in events:
+                steps += 1
+                if steps > STEPS_MAX:
+                    return Audit(False, f"could not be refuted within {STEPS_MAX} steps: too many transactions")
+                if event in placed or not needs[event] <= placed:
+                    continue
+                after = (placed | {event}, {key: list(versions) for key, versions in state.items()}, set(held))
+                if not rules.place(event, after[1], after[2]):
+                    mark = (after[0], frozenset((key, tuple(versions)) for key, versions in after[1].items()))
+                    if mark not in met:
+                        met.add(mark)
+                        stack.append(after)
+    return Audit(True, f"no order of transactions {named} is valid ({steps} steps)")
+
+
+def audit(certificate: dict[str, Any], history: History) -> Audit:
+    """Check a certificate, as `certificate.py` makes or reads it, against the history it is about."""
+    if certificate["history"] != fingerprint(history):
+        return Audit(False, f"about another history: {certificate['history']}, not {fingerprint(history)}")
+    lists, registers = (set(history.key[(history.kind >= APPEND) == yes].tolist()) for yes in (True, False))
+    if lists & registers:
+        return Audit(False, f"{history.key_names[min(lists & registers)]} is both a list and a register")
+    if certificate["verdict"] not in ("accepted", "rejected"):
+        return Audit(False, "the verdict is unknown: there is nothing to audit")
+    accepted = certificate["verdict"] == "accepted"
+    numbers: list[int] = certificate["witness"] if accepted else certificate["counterexample"]["transactions"]
+    rules = Rules(certificate, history, set(range(history.txn_count) if accepted else numbers))
+    if not all(0 <= number < history.txn_count * (2 if accepted and not rules.serial else 1) for number in numbers):
+        return Audit(False, "a transaction is named that the history does not have")
+    if not accepted:
+        return refute(rules, sorted(set(numbers)))
+    problem = replay(rules, [event for txn in numbers for event in (2 * txn, 2 * txn + 1)] if rules.serial else numbers)
+    return Audit(not problem, problem or f"the witness is a valid order ({len(numbers)} steps)")

@@ -1,0 +1,190 @@
+"""Cut what pruning left open into the parts where cycles are still possible.
+
+Add to the known graph every edge that some undecided pair of chains might bring. A cycle can only run inside a strongly connected
+component of that graph, so the solver gets nothing but the components that hold undecided pairs. On real histories
+that is a small part of the whole, and often nothing at all.
+
+The possible edges are not enumerated pair by pair either: on each graph chain the undecided heads are a window, and
+an edge to the first head of the window reaches the rest of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+
+from mussurana.verifier.engine.arrays import adjacency
+from mussurana.verifier.engine.problem import Problem
+from mussurana.verifier.engine.prune import Pruned, count_below
+from mussurana.verifier.history import Ints, SmallInts, offsets
+
+
+@dataclass(frozen=True)
+class Leftover:
+    undecided_pairs: int
+    problem: Problem
+    nodes: Ints  # per node of the problem: its node in the graph
+    chains: Ints  # per chain of the problem: its number among the open chains
+
+
+@njit(cache=True)
+def possible_edges(
+    clock, chain_of, index_in_chain, split, chain_key, key_start, head_version, tail_version, begin_head, commit_head, commit_tail,
+    post_start, post, key_row, row_chain, row_start, place, entry, source, target, is_open,
+):  # fmt: skip
+    """The edges that undecided pairs might bring, up to what known edges imply.
+
+    Pre:  pruning has reached its fixpoint.
+    Post: is_open[c] is 1 iff chain c is in an undecided pair that matters. Returns (number of edges, twice the number of pairs); edges
+          beyond the room in source and target are counted but not stored.
+
+    Without split, a pair of chains that are single unread writes does not matter: any order of them will do.
+    """
+    count = 0
+    pairs = 0
+    for c in range(len(head_version)):
+        key = chain_key[c]
+        if key_start[key + 1] - key_start[key] < 2:
+            continue
+        c_plain = not split and head_version[c] == tail_version[c] and post_start[c] == post_start[c + 1]
+        for row in range(key_row[key], key_row[key + 1]):
+            end = row_start[row + 1]
+            # Before the window: heads known to come before c. After it: heads that c is known to come before.
+            window = row_start[row] + count_below(place, row_start[row], end, clock[commit_tail[c], row_chain[row]])
+            first = -1
+            for at in range(window, end):
+                d = entry[at]
+                if d == c:
+                    continue
+                if clock[begin_head[d], chain_of[commit_tail[c]]] > index_in_chain[commit_tail[c]]:
+                    break
+                if c_plain and head_version[d] == tail_version[d] and post_start[d] == post_start[d + 1]:
+                    continue
+                pairs += 1
+                is_open[c] = 1
+                # The first head of the window reaches the later ones, except commits that lie on another graph chain.
+                if first < 0:
+                    if count < len(source):
+                        source[count], target[count] = commit_tail[c], begin_head[d]
+                    count += 1
+                if first < 0 or chain_of[commit_head[d]] != chain_of[commit_head[first]]:
+                    for i in range(post_start[c], post_start[c + 1]):
+                        if count < len(source):
+                            source[count], target[count] = post[i], commit_head[d]
+                        count += 1
+                if first < 0:
+                    first = d
+    return count, pairs
+
+
+@njit(cache=True)
+def strong_components(node_count, out_start, out_to):
+    """Number the strongly connected components (Tarjan, without recursion). Returns (component of each node, count)."""
+    component = np.full(node_count, -1, np.int32)
+    low = np.zeros(node_count, np.int32)
+    number = np.full(node_count, -1, np.int32)
+    cursor = np.zeros(node_count, np.int64)
+    path = np.empty(node_count, np.int32)
+    stack = np.empty(node_count, np.int32)
+    depth = stacked = numbered = count = 0
+    for root in range(node_count):
+        if number[root] >= 0:
+            continue
+        path[0] = root
+        depth = 1
+        while depth > 0:
+            u = path[depth - 1]
+            if number[u] < 0:
+                number[u] = low[u] = numbered
+                numbered += 1
+                cursor[u] = out_start[u]
+                stack[stacked] = u
+                stacked += 1
+            descended = False
+            while cursor[u] < out_start[u + 1]:
+                v = out_to[cursor[u]]
+                if number[v] < 0:
+                    path[depth] = v
+                    depth += 1
+                    descended = True
+                    break
+                if component[v] < 0:
+                    low[u] = min(low[u], low[v])
+                cursor[u] += 1
+            if descended:
+                continue
+            depth -= 1
+            if low[u] == number[u]:
+                while True:
+                    stacked -= 1
+                    v = stack[stacked]
+                    component[v] = count
+                    if v == u:
+                        break
+                count += 1
+    return component, count
+
+
+def leave_over(pruned: Pruned, preference: SmallInts) -> Leftover:
+    """The search problem that pruning left, in node numbers of its own. `preference` is an order of the graph's nodes."""
+    graph, opened, heads = pruned.graph, pruned.open, pruned.open.by_begin
+    chain_key = graph.version_key[opened.head_version]
+    is_open = np.zeros(opened.count, np.uint8)
+    room = 1 << 16
+    while True:
+        source, target = np.empty(room, np.int32), np.empty(room, np.int32)
+        count, twice = possible_edges(
+            pruned.clock, pruned.chain_of, pruned.index_in_chain, graph.level.split, chain_key, opened.key_start,
+            opened.head_version, opened.tail_version, opened.begin_head, opened.commit_head, opened.commit_tail,
+            opened.post_start, opened.post,
+            heads.key_row_start, heads.row_chain, heads.row_start, heads.place, heads.chain, source, target, is_open,
+        )  # fmt: skip
+        if count <= room:
+            break
+        room = count
+    if twice == 0:
+        nothing = np.zeros(0, np.int32)
+        return Leftover(0, Problem(0, nothing, nothing, nothing), nothing.astype(np.int64), nothing.astype(np.int64))
+
+    known = pruned.edges
+    out_start, out_to, _ = adjacency(
+        np.concatenate([known.source, source[:count]]), np.concatenate([known.target, target[:count]]), graph.node_count
+    )
+    component, component_count = strong_components(graph.node_count, out_start, out_to)
+    chains = np.flatnonzero(is_open)
+    wanted = np.zeros(component_count, bool)
+    wanted[component[opened.begin_head[chains]]] = True
+    inside = wanted[component]
+    nodes = np.flatnonzero(inside)
+    number = np.full(graph.node_count, -1, np.int32)
+    number[nodes] = np.arange(len(nodes), dtype=np.int32)
+    kept = inside[known.source] & (component[known.source] == component[known.target])
+
+    # Readers outside the component are in no cycle; they follow from the order found.
+    post_of = np.repeat(np.arange(opened.count), np.diff(opened.post_start))
+    post_kept = (is_open[post_of] != 0) & (component[opened.post] == component[opened.begin_head[post_of]])
+    post_count = np.bincount(post_of[post_kept], minlength=opened.count)[chains]
+    # A group is a key within a component, in order of components, so that the solver ends one before it starts the next.
+    label = component[opened.begin_head[chains]].astype(np.int64) * len(opened.key_start) + chain_key[chains]
+    in_order = np.argsort(label, kind="stable")
+    new_group = np.flatnonzero(np.append(True, np.diff(label[in_order]) != 0))
+    return Leftover(
+        undecided_pairs=twice // 2,
+        problem=Problem(
+            node_count=len(nodes),
+            source=number[known.source[kept]],
+            target=number[known.target[kept]],
+            preference=number[preference[inside[preference]]],
+            group_start=np.append(new_group, len(chains)),
+            group_chain=in_order.astype(np.int32),
+            begin_head=number[opened.begin_head[chains]],
+            commit_head=number[opened.commit_head[chains]],
+            commit_tail=number[opened.commit_tail[chains]],
+            post_start=offsets(post_count),
+            post=number[opened.post[post_kept]],
+        ),
+        nodes=nodes,
+        chains=chains,
+    )

@@ -1,0 +1,127 @@
+"""From a resolved history to a verdict without words: build, prune, solve.
+
+Deciding knows transactions only by number. `explain/` turns a refusal into a story, and calls this again on
+smaller and smaller parts of the history while it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import perf_counter
+
+import numpy as np
+
+from mussurana.verifier.engine.arrays import adjacency
+from mussurana.verifier.engine.components import Leftover, leave_over
+from mussurana.verifier.engine.graph import Graph, build_graph
+from mussurana.verifier.engine.problem import GaveUp, NoOrder, Ordered, Solver
+from mussurana.verifier.engine.prune import Pruned, prune
+from mussurana.verifier.engine.reach import topological_order
+from mussurana.verifier.engine.resolve import Resolved
+from mussurana.verifier.history import Ints, SmallInts, ranges
+from mussurana.verifier.verdict import Choices, Settings, Witness
+
+
+@dataclass
+class Decision:
+    """What was found, and what led there. Exactly one of `witness`, `refused` and `gave_up` is set."""
+
+    graph: Graph
+    witness: Witness | None = None
+    refused: bool = False
+    gave_up: bool = False
+    pruned: Pruned | None = None
+    leftover: Leftover | None = None
+    blamed: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # nodes of the graph that the solver blames
+    choices: Choices = Choices()
+    conflicts: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+def decide(
+    resolved: Resolved,
+    settings: Settings,
+    solver: Solver,
+    out_of_time: Callable[[], bool] = lambda: False,
+    report: Callable[[str], None] = lambda phase: None,
+) -> Decision:
+    """Decide whether the transactions in effect have an order that the level allows."""
+    started = perf_counter()
+    graph = build_graph(resolved, settings)
+    decision = Decision(graph)
+    decision.seconds["build"] = perf_counter() - started
+    if graph.chains.clash is not None:
+        decision.refused = True
+        return decision
+    if not len(graph.txns):
+        decision.witness = _witness(graph, np.zeros(0, np.int32))
+        return decision
+
+    report("pruning")
+    started = perf_counter()
+    decision.pruned = pruned = prune(graph)
+    pairs = pruned.open.pairs
+    decision.seconds["prune"] = perf_counter() - started
+    decision.choices = Choices(generated=pairs, pruned=pairs)
+    if pruned.cyclic:
+        decision.refused = True
+        return decision
+
+    report("solving")
+    started = perf_counter()
+    decision.leftover = leftover = leave_over(pruned, pruned.order)
+    decision.choices = Choices(pairs, pairs - leftover.undecided_pairs, leftover.undecided_pairs)
+    order = pruned.order
+    if leftover.undecided_pairs:
+        solution = solver(leftover.problem, out_of_time)
+        decision.conflicts = solution.conflicts
+        if isinstance(solution, GaveUp):
+            decision.gave_up = True
+        elif isinstance(solution, NoOrder):
+            decision.refused = True
+            decision.blamed = leftover.nodes[solution.nodes]
+        else:
+            order = _order_all(pruned, leftover, solution)
+    decision.seconds["solve"] = perf_counter() - started
+    if not decision.refused and not decision.gave_up:
+        decision.witness = _witness(graph, order)
+    return decision
+
+
+def _order_all(pruned: Pruned, leftover: Leftover, solution: Ordered) -> SmallInts:
+    """An order of all nodes that follows the known edges and the solver's order of the open chains."""
+    problem, opened = leftover.problem, pruned.open
+    place = np.empty(problem.node_count, np.int64)
+    place[solution.order] = np.arange(problem.node_count)
+    group = np.repeat(np.arange(len(problem.group_start) - 1), np.diff(problem.group_start))
+    by_place = np.lexsort((place[problem.begin_head[problem.group_chain]], group))
+    chain = leftover.chains[problem.group_chain[by_place]]
+    neighbours = np.flatnonzero(group[1:] == group[:-1])
+    before, after = chain[neighbours], chain[neighbours + 1]
+    counts = np.diff(opened.post_start)[before]
+    posts = ranges(opened.post_start[before], opened.post_start[before + 1])
+    source = np.concatenate([pruned.edges.source, opened.commit_tail[before], opened.post[posts]])
+    target = np.concatenate(
+        [pruned.edges.target, opened.begin_head[after], np.repeat(opened.commit_head[after], counts)]
+    )
+    n = pruned.graph.node_count
+    out_start, out_to, _ = adjacency(source, target, n)
+    none = np.full(n, -1, np.int32)
+    order = np.empty(n, np.int32)
+    done = topological_order(n, out_start, out_to, none, none, none, order)
+    assert done == n, "the solver's order contradicts the known edges"
+    return order
+
+
+def _witness(graph: Graph, order: SmallInts) -> Witness:
+    txn = graph.node_txn[order]
+    order, txn = order[txn >= 0], txn[txn >= 0]
+    number = graph.txns[txn]
+    if not graph.level.split:
+        return Witness(number, events=False)
+    is_begin, is_commit = graph.begin[txn] == order, graph.commit[txn] == order
+    both = is_begin & is_commit
+    events = np.repeat(2 * number + (is_commit & ~is_begin), 1 + both)
+    events[np.flatnonzero(np.repeat(both, 1 + both))[1::2]] += 1
+    return Witness(events, events=True)

@@ -1,0 +1,149 @@
+"""Who reaches whom, without a matrix (design 3.3).
+
+Sessions are chains of events, and there are few of them. Give every node a clock: how many nodes of each chain
+reach it. Then u reaches v iff clock[v, chain(u)] > index(u): one look-up, memory n x chains, one pass in topological order.
+Where there is no session order the chains are a greedy cover of the known graph by paths.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+
+@njit(cache=True)
+def topological_order(node_count, out_start, out_to, extra_out, extra_next, extra_to, order):
+    """Fill `order` with the nodes in an order that all edges follow, first come first served. Returns how many got in.
+
+    Edges are the rows (out_start, out_to) and the linked lists that start at extra_out. Fewer than node_count means a cycle.
+    """
+    waiting = np.zeros(node_count, np.int32)
+    for e in range(len(out_to)):
+        waiting[out_to[e]] += 1
+    for u in range(node_count):
+        e = extra_out[u]
+        while e >= 0:
+            waiting[extra_to[e]] += 1
+            e = extra_next[e]
+    done = 0
+    for u in range(node_count):
+        if waiting[u] == 0:
+            order[done] = u
+            done += 1
+    at = 0
+    while at < done:
+        u = order[at]
+        at += 1
+        for i in range(out_start[u], out_start[u + 1]):
+            v = out_to[i]
+            waiting[v] -= 1
+            if waiting[v] == 0:
+                order[done] = v
+                done += 1
+        e = extra_out[u]
+        while e >= 0:
+            v = extra_to[e]
+            waiting[v] -= 1
+            if waiting[v] == 0:
+                order[done] = v
+                done += 1
+            e = extra_next[e]
+    return done
+
+
+@njit(cache=True)
+def cover_by_chains(order, in_start, in_from, next_node, chain_of, index_in_chain):
+    """Cover all nodes by chains along known edges. Returns the number of chains.
+
+    Post: nodes of one chain with increasing index reach each other. A node continues the chain of the node whose next_node it is;
+    a node without such a predecessor continues any predecessor's chain that would otherwise end there.
+    """
+    node_count = len(order)
+    previous = np.full(node_count, -1, np.int64)
+    for u in range(node_count):
+        if next_node[u] >= 0:
+            previous[next_node[u]] = u
+    continued = np.zeros(node_count, np.uint8)
+    chains = 0
+    for at in range(node_count):
+        v = order[at]
+        u = previous[v]
+        if u < 0:
+            for i in range(in_start[v], in_start[v + 1]):
+                candidate = in_from[i]
+                if next_node[candidate] < 0 and continued[candidate] == 0:
+                    u = candidate
+                    break
+        if u >= 0:
+            continued[u] = 1
+            chain_of[v] = chain_of[u]
+            index_in_chain[v] = index_in_chain[u] + 1
+        else:
+            chain_of[v] = chains
+            index_in_chain[v] = 0
+            chains += 1
+    return chains
+
+
+@njit(cache=True)
+def count_reaching(
+    order, in_start, in_from, extra_in, extra_next, extra_from, chain_of, index_in_chain, fresh, clock, changed
+):
+    """Bring `clock` up to date: how many nodes of each chain reach each node.
+
+    Pre:  `order` is a topological order; `clock` is zero, or right for the graph without the edges added since; fresh[v] is 1 where
+          v has a new incoming edge (everywhere, the first time).
+    Post: u reaches v, or u is v, iff clock[v, chain_of[u]] > index_in_chain[u]. changed[v] tells whether v's row grew.
+    """
+    chains = clock.shape[1]
+    for at in range(len(order)):
+        v = order[at]
+        stale = fresh[v] != 0
+        if not stale:
+            for i in range(in_start[v], in_start[v + 1]):
+                if changed[in_from[i]]:
+                    stale = True
+                    break
+            if not stale:
+                e = extra_in[v]
+                while e >= 0:
+                    if changed[extra_from[e]]:
+                        stale = True
+                        break
+                    e = extra_next[e]
+        changed[v] = 0
+        if not stale:
+            continue
+        row = clock[v]
+        before = np.int64(0)
+        after = np.int64(0)
+        for c in range(chains):
+            before += row[c]
+        for i in range(in_start[v], in_start[v + 1]):
+            other = clock[in_from[i]]
+            for c in range(chains):
+                row[c] = max(row[c], other[c])
+        e = extra_in[v]
+        while e >= 0:
+            other = clock[extra_from[e]]
+            for c in range(chains):
+                row[c] = max(row[c], other[c])
+            e = extra_next[e]
+        row[chain_of[v]] = max(row[chain_of[v]], index_in_chain[v] + 1)
+        for c in range(chains):
+            after += row[c]
+        if after != before:
+            changed[v] = 1
+
+
+@njit(cache=True)
+def no_earlier_than_predecessors(order, in_start, in_from, extra_in, extra_next, extra_from, wish):
+    """Raise each node's wish to at least that of its predecessors, so that sorting by it (ties by `order`) is topological."""
+    for at in range(len(order)):
+        v = order[at]
+        for i in range(in_start[v], in_start[v + 1]):
+            wish[v] = max(wish[v], wish[in_from[i]])
+        e = extra_in[v]
+        while e >= 0:
+            wish[v] = max(wish[v], wish[extra_from[e]])
+            e = extra_next[e]

@@ -1,0 +1,455 @@
+"""Who read from whom: from operations to versions, and the checks that need no graph (design 3.1).
+
+A version is a final write of a transaction to a key, or the initial version of a key. Resolving a history
+finds, for each transaction that took effect, the versions it installed and the versions it read before
+writing them itself (its *external* reads). What cannot be resolved is either impossible (the history is rejected
+here, with a name) or ambiguous (a value that several transactions wrote: the read is set aside and counted).
+
+In-doubt transactions take effect exactly when a transaction that took effect saw something they wrote:
+for one that nobody saw, having aborted explains at least as much as having committed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+
+from mussurana.verifier.history import INITIAL, NO_VALUE, History, Ints, Kind, SmallInts, Status, offsets, ranges
+
+READ, WRITE, APPEND, READ_LIST = int(Kind.READ), int(Kind.WRITE), int(Kind.APPEND), int(Kind.READ_LIST)
+COMMITTED, ABORTED, IN_DOUBT = int(Status.COMMITTED), int(Status.ABORTED), int(Status.IN_DOUBT)
+
+NOBODY = -1
+
+# What an operation or list element turned out to be; the values above RESOLVED are anomalies.
+RESOLVED, AMBIGUOUS, INTERNAL, FUTURE, ABORTED_READ, INTERMEDIATE, NEVER_WRITTEN, DUPLICATE_ELEMENT = range(8)
+
+
+@dataclass(frozen=True)
+class Impossible:
+    """An operation that no order of transactions explains."""
+
+    what: int  # INTERNAL, FUTURE, ABORTED_READ, INTERMEDIATE, NEVER_WRITTEN or DUPLICATE_ELEMENT
+    op: int  # the operation that saw it
+    value: int  # the version seen (for lists: the element)
+    txns: tuple[int, ...]  # the reader, and the writer of the version if there is one
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """External reads and installed versions of the transactions that took effect.
+
+    Versions 0 .. key_count are the initial versions of the keys; then come the installed ones, grouped by key.
+    """
+
+    history: History
+    in_effect: np.ndarray  # bool per transaction of the history
+    key_count: int
+    version_key: SmallInts
+    version_txn: SmallInts  # NOBODY for initial versions
+    version_op: Ints  # the write, NOBODY for initial versions
+    read_txn: SmallInts
+    read_version: SmallInts
+    read_op: Ints  # the operation that shows it: a read, or a write that named the version it replaced
+    # lists seen: reader list_txn[i] saw the versions list_version[list_start[i] : list_start[i + 1]] in this order, first to last
+    list_txn: SmallInts
+    list_op: Ints
+    list_start: Ints
+    list_version: SmallInts
+    ambiguous_reads: int
+    impossible: tuple[Impossible, ...]
+
+
+@njit(cache=True)
+def _mix(key, value):
+    """A 64-bit hash of a key and a value (the finaliser of splitmix64)."""
+    x = np.uint64(value) ^ (np.uint64(key) * np.uint64(0x9E3779B97F4A7C15))
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+@njit(cache=True)
+def index_writes(kind, key, value, slots, same_next):
+    """Fill a hash table from (key, value) to the first operation that writes it.
+
+    Pre:  `slots` is -1 everywhere, its size a power of two and at least twice the number of writes.
+    Post: `find_write` finds the first write of (key, value); the others follow through `same_next`, -1 at the end.
+    """
+    mask = np.uint64(len(slots) - 1)
+    for op in range(len(kind)):
+        if kind[op] != WRITE and kind[op] != APPEND:
+            continue
+        at = _mix(key[op], value[op]) & mask
+        while slots[at] >= 0 and (key[slots[at]] != key[op] or value[slots[at]] != value[op]):
+            at = (at + np.uint64(1)) & mask
+        if slots[at] >= 0:
+            same_next[op] = same_next[slots[at]]
+            same_next[slots[at]] = op
+        else:
+            slots[at] = op
+
+
+@njit(cache=True)
+def find_write(key, value, slots, wanted_key, wanted_value):
+    """The first operation that writes `wanted_value` to `wanted_key`, or -1."""
+    mask = np.uint64(len(slots) - 1)
+    at = _mix(wanted_key, wanted_value) & mask
+    while slots[at] >= 0:
+        op = slots[at]
+        if key[op] == wanted_key and value[op] == wanted_value:
+            return op
+        at = (at + np.uint64(1)) & mask
+    return -1
+
+
+@njit(cache=True)
+def scan_transactions(
+    op_start, kind, key, value, previous, list_start, list_value, key_count, seen_op, first_in_txn, final, bad
+):
+    """Find what each transaction saw of others, which of its writes are final, and where it contradicts itself.
+
+    Post: seen_op[o] is 1 where operation o saw the outside for the first time on its key (a read, or a write that names what it
+    replaced), 2 where it is a list read, of which the part before the transaction's own appends is the outside.
+    first_in_txn[o] and final[o] tell whether a write is its transaction's first and last on its key.
+    bad[o] is INTERNAL where operation o cannot follow what the transaction did before.
+    """
+    owner = np.full(key_count, -1, np.int64)  # the transaction whose state the next arrays hold
+    last_write = np.zeros(key_count, np.int64)  # its last write of the key, -1 if it has none
+    outside = np.zeros(key_count, np.int64)  # the outside version it saw, NO_VALUE if it saw none
+    for txn in range(len(op_start) - 1):
+        for op in range(op_start[txn], op_start[txn + 1]):
+            k = key[op]
+            if owner[k] != txn:
+                owner[k] = txn
+                last_write[k] = -1
+                outside[k] = NO_VALUE
+            if kind[op] == READ_LIST:
+                # The list has to end with the appends made here so far, in order.
+                end = list_start[op + 1]
+                for mine in range(op - 1, op_start[txn] - 1, -1):
+                    if kind[mine] == APPEND and key[mine] == k:
+                        end -= 1
+                        if end < list_start[op] or list_value[end] != value[mine]:
+                            bad[op] = INTERNAL
+                            break
+                if bad[op] == 0:
+                    last = list_value[end - 1] if end > list_start[op] else INITIAL
+                    if outside[k] == NO_VALUE:
+                        outside[k] = last
+                    elif outside[k] != last:
+                        bad[op] = INTERNAL
+                    seen_op[op] = 2
+                continue
+            saw = value[op] if kind[op] == READ else previous[op]
+            if saw != NO_VALUE:
+                if last_write[k] >= 0:
+                    if value[last_write[k]] != saw:
+                        bad[op] = INTERNAL
+                elif outside[k] == NO_VALUE:
+                    outside[k] = saw
+                    seen_op[op] = 1
+                elif outside[k] != saw:
+                    bad[op] = INTERNAL
+            if kind[op] == WRITE or kind[op] == APPEND:
+                if last_write[k] >= 0:
+                    final[last_write[k]] = 0
+                else:
+                    first_in_txn[op] = 1
+                final[op] = 1
+                last_write[k] = op
+
+
+@njit(cache=True)
+def find_writer(reader, k, v, key, value, slots, same_next, op_txn, status, final, allow_partial):
+    """The write that a transaction saw when it saw version v of key k.
+
+    Returns (what, op): RESOLVED with the write, AMBIGUOUS, or the anomaly with a write that shows it (-1 if there is none).
+    With `allow_partial` a write that is not the last of its transaction counts as well (inside lists).
+    """
+    op = find_write(key, value, slots, k, v)
+    if op < 0:
+        return NEVER_WRITTEN, -1
+    found = -1
+    found_txn = -1
+    what = FUTURE
+    shows = op
+    while op >= 0:
+        writer = op_txn[op]
+        if writer != reader:
+            if status[writer] == ABORTED:
+                what = ABORTED_READ
+                shows = op
+            elif not final[op] and not allow_partial:
+                if what != ABORTED_READ:
+                    what = INTERMEDIATE
+                    shows = op
+            elif found < 0 or found_txn == writer:
+                found = op
+                found_txn = writer
+            else:
+                return AMBIGUOUS, found
+        op = same_next[op]
+    if found >= 0:
+        return RESOLVED, found
+    return what, shows
+
+
+@njit(cache=True)
+def resolve_reads(
+    op_start, op_txn, status, kind, key, value, previous, list_start, list_value,
+    slots, same_next, seen_op, first_in_txn, final, in_effect, what, writer_op, element_writer,
+):  # fmt: skip
+    """Resolve the external reads of every transaction in effect, and let in-doubt writers that were seen take effect.
+
+    Post: for each operation with seen_op of a transaction in effect, what[op] is RESOLVED (writer_op[op] is the write, -1 for the initial version),
+    AMBIGUOUS, or an anomaly (writer_op[op] shows it). For lists element_writer holds the write of each outside element,
+    and -2 for the elements that are the reader's own.
+    """
+    stack = np.empty(len(status), np.int64)
+    depth = 0
+    in_list = np.full(len(kind) if len(list_value) else 0, -1, np.int64)  # the last list read that showed this write
+    for txn in range(len(status)):
+        if status[txn] == COMMITTED:
+            in_effect[txn] = 1
+            stack[depth] = txn
+            depth += 1
+    while depth > 0:
+        depth -= 1
+        txn = stack[depth]
+        for op in range(op_start[txn], op_start[txn + 1]):
+            if seen_op[op] == 1:
+                v = value[op] if kind[op] == READ else previous[op]
+                if v == INITIAL:
+                    writer_op[op] = -1
+                    continue
+                outcome, write = find_writer(
+                    txn, key[op], v, key, value, slots, same_next, op_txn, status, final, False
+                )
+                what[op] = outcome
+                writer_op[op] = write
+                if outcome == RESOLVED:
+                    w = op_txn[write]
+                    if in_effect[w] == 0:
+                        in_effect[w] = 1
+                        stack[depth] = w
+                        depth += 1
+            elif seen_op[op] == 2:
+                before = -1  # the write of the element before
+                for at in range(list_start[op], list_start[op + 1]):
+                    own = find_write(key, value, slots, key[op], list_value[at])
+                    while own >= 0 and not (op_txn[own] == txn and own < op):
+                        own = same_next[own]
+                    if own >= 0 and in_list[own] != op:
+                        in_list[own] = op
+                        element_writer[at] = -2
+                        continue
+                    outcome, write = find_writer(
+                        txn, key[op], list_value[at], key, value, slots, same_next, op_txn, status, final, True
+                    )
+                    if own >= 0 or (outcome == RESOLVED and in_list[write] == op):
+                        outcome = DUPLICATE_ELEMENT
+                    elif outcome == RESOLVED:
+                        in_list[write] = op
+                    if outcome == RESOLVED and first_in_txn[write] == 0:
+                        # Not its transaction's first append, so the one before it has to stand before it.
+                        if before < 0 or op_txn[before] != op_txn[write]:
+                            outcome = INTERMEDIATE
+                        else:
+                            for between in range(before + 1, write):
+                                if key[between] == key[op] and kind[between] == APPEND:
+                                    outcome = INTERMEDIATE
+                            if before > write:
+                                outcome = INTERMEDIATE
+                    elif outcome == RESOLVED and before >= 0 and final[before] == 0:
+                        outcome = INTERMEDIATE
+                        write = before
+                    if outcome != RESOLVED:
+                        what[op] = outcome
+                        writer_op[op] = write
+                        break
+                    element_writer[at] = write
+                    before = write
+                    w = op_txn[write]
+                    if in_effect[w] == 0:
+                        in_effect[w] = 1
+                        stack[depth] = w
+                        depth += 1
+                if what[op] == RESOLVED and before >= 0 and final[before] == 0:
+                    what[op] = INTERMEDIATE
+                    writer_op[op] = before
+
+
+def resolve(history: History) -> Resolved:
+    """Find readers and writers. Anything in `impossible` means that the history is rejected at every level."""
+    op_count = history.op_count
+    key_count = max(len(history.key_names), int(history.key.max(initial=-1)) + 1)
+    writes = int(np.count_nonzero((history.kind == WRITE) | (history.kind == APPEND)))
+    slots = np.full(max(2, 1 << (2 * writes).bit_length()), -1, np.int64)
+    same_next = np.full(op_count, -1, np.int64)
+    index_writes(history.kind, history.key, history.value, slots, same_next)
+
+    seen_op, first_in_txn, final, bad, what = (np.zeros(op_count, np.uint8) for _ in range(5))
+    scan_transactions(
+        history.op_start, history.kind, history.key, history.value, history.previous,
+        history.list_start, history.list_value, key_count, seen_op, first_in_txn, final, bad,
+    )  # fmt: skip
+    op_txn = np.repeat(np.arange(history.txn_count), np.diff(history.op_start))
+    in_effect = np.zeros(history.txn_count, np.uint8)
+    writer_op = np.full(op_count, -1, np.int64)
+    element_writer = np.full(len(history.list_value), -2, np.int64)
+    resolve_reads(
+        history.op_start, op_txn, history.status, history.kind, history.key, history.value, history.previous,
+        history.list_start, history.list_value, slots, same_next, seen_op, first_in_txn, final,
+        in_effect, what, writer_op, element_writer,
+    )  # fmt: skip
+
+    ours = in_effect.view(bool)[op_txn]
+    anomalous = np.flatnonzero(ours & ((bad != 0) | (what > AMBIGUOUS)))
+    impossible = tuple(_impossible(history, int(op), bad, what, writer_op, op_txn) for op in anomalous[:1000])
+
+    install = np.flatnonzero(ours & (final != 0))
+    install = install[np.argsort(history.key[install], kind="stable")]
+    version_of_op = np.full(op_count, NOBODY, np.int32)
+    version_of_op[install] = key_count + np.arange(len(install), dtype=np.int32)
+    good = ours & (bad == 0) & (what == RESOLVED)
+    read_op = np.flatnonzero(good & (seen_op == 1))
+    read_version = np.where(writer_op[read_op] >= 0, version_of_op[writer_op[read_op]], history.key[read_op])
+
+    lists = np.flatnonzero(good & (seen_op == 2))
+    list_version, list_start, last = _lists_as_versions(history, lists, element_writer, version_of_op, final)
+    # A list read is also a read of its last version.
+    read_op = np.concatenate([read_op, lists])
+    read_version = np.concatenate([read_version, last])
+    in_order = np.argsort(read_op, kind="stable") if len(lists) else slice(None)
+    read_op, read_version = read_op[in_order], read_version[in_order]
+
+    return Resolved(
+        history=history,
+        in_effect=in_effect.view(bool),
+        key_count=key_count,
+        version_key=np.concatenate([np.arange(key_count, dtype=np.int32), history.key[install]]),
+        version_txn=np.concatenate([np.full(key_count, NOBODY, np.int32), op_txn[install].astype(np.int32)]),
+        version_op=np.concatenate([np.full(key_count, NOBODY, np.int64), install]),
+        read_txn=op_txn[read_op].astype(np.int32),
+        read_version=read_version.astype(np.int32),
+        read_op=read_op,
+        list_txn=op_txn[lists].astype(np.int32),
+        list_op=lists,
+        list_start=list_start,
+        list_version=list_version,
+        ambiguous_reads=int(np.count_nonzero(ours & (what == AMBIGUOUS))),
+        impossible=impossible,
+    )
+
+
+def restrict(resolved: Resolved, txns: Ints) -> Resolved:
+    """The part of a resolved history that these transactions make up, renumbered as by `History.restrict`.
+
+    Leaving transactions out only weakens a history: an order that explains the whole explains the part. Reads from those left
+    out are dropped, lists lose the elements of those left out, and in-doubt transactions that nobody left has seen go as well.
+    """
+    txns = np.unique(txns)
+    old = resolved.history
+    asked = np.zeros(old.txn_count, bool)
+    asked[txns] = True
+    asked &= resolved.in_effect
+    list_of = np.repeat(np.arange(len(resolved.list_txn)), np.diff(resolved.list_start))
+    in_effect = asked & (old.status == COMMITTED)
+    while True:
+        seen = np.concatenate([
+            resolved.version_txn[resolved.read_version[in_effect[resolved.read_txn]]],
+            resolved.version_txn[resolved.list_version[in_effect[resolved.list_txn[list_of]]]],
+        ])  # fmt: skip
+        more = np.zeros_like(asked)
+        more[seen[seen >= 0]] = True
+        more = in_effect | (more & asked)
+        if np.array_equal(more, in_effect):
+            break
+        in_effect = more
+
+    history = old.restrict(txns)
+    keys = np.unique(old.key[ranges(old.op_start[txns], old.op_start[txns + 1])])
+    new_key = np.full(resolved.key_count, NOBODY, np.int32)
+    new_key[keys] = np.arange(len(keys), dtype=np.int32)
+    new_txn = np.full(old.txn_count, NOBODY, np.int32)
+    new_txn[txns] = np.arange(len(txns), dtype=np.int32)
+    op_shift = np.zeros(old.txn_count, np.int64)
+    op_shift[txns] = history.op_start[:-1] - old.op_start[txns]
+
+    initial = resolved.version_txn < 0
+    left = np.where(initial, new_key[resolved.version_key] >= 0, in_effect[resolved.version_txn])
+    new_version = np.cumsum(left) - 1
+    writer = resolved.version_txn[left]
+    reads = in_effect[resolved.read_txn] & left[resolved.read_version]
+    lists = in_effect[resolved.list_txn]
+    elements = lists[list_of] & left[resolved.list_version]
+    read_txn, read_version, read_op = resolved.read_txn[reads], resolved.read_version[reads], resolved.read_op[reads]
+    # A list whose last element is gone still shows what its reader saw last of the rest.
+    for i in np.flatnonzero(lists):
+        shown = resolved.list_version[resolved.list_start[i] : resolved.list_start[i + 1]]
+        if len(shown) and not left[shown[-1]]:
+            rest = shown[left[shown]]
+            last = rest[-1] if len(rest) else old.key[resolved.list_op[i]]
+            read_txn = np.append(read_txn, resolved.list_txn[i])
+            read_version = np.append(read_version, last)
+            read_op = np.append(read_op, resolved.list_op[i])
+    return Resolved(
+        history=history,
+        in_effect=in_effect[txns],
+        key_count=len(keys),
+        version_key=new_key[resolved.version_key[left]],
+        version_txn=np.where(writer >= 0, new_txn[writer], NOBODY).astype(np.int32),
+        version_op=np.where(writer >= 0, resolved.version_op[left] + op_shift[writer], NOBODY),
+        read_txn=new_txn[read_txn],
+        read_version=new_version[read_version].astype(np.int32),
+        read_op=read_op + op_shift[read_txn],
+        list_txn=new_txn[resolved.list_txn[lists]],
+        list_op=resolved.list_op[lists] + op_shift[resolved.list_txn[lists]],
+        list_start=offsets(np.bincount(list_of[elements], minlength=len(lists))[lists]),
+        list_version=new_version[resolved.list_version[elements]].astype(np.int32),
+        ambiguous_reads=0,
+        impossible=(),
+    )
+
+
+def _lists_as_versions(history, lists, element_writer, version_of_op, final):  # type: ignore[no-untyped-def]
+    """Each outside list as the versions it shows: the final append of each transaction in it, in order."""
+    if not len(lists):
+        return np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np.int64)
+    versions: list[int] = []
+    counts: list[int] = []
+    last = np.empty(len(lists), np.int64)
+    for i, op in enumerate(lists):
+        writers = element_writer[history.list_start[op] : history.list_start[op + 1]]
+        writers = writers[writers >= 0]
+        shown = version_of_op[writers[final[writers] != 0]]
+        versions.extend(shown.tolist())
+        counts.append(len(shown))
+        last[i] = shown[-1] if len(shown) else history.key[op]
+    return np.array(versions, np.int32), offsets(counts), last
+
+
+def _impossible(history, op, bad, what, writer_op, op_txn):  # type: ignore[no-untyped-def]
+    reader = int(op_txn[op])
+    if bad[op]:
+        return Impossible(INTERNAL, op, int(history.value[op]), (reader,))
+    outcome, write = int(what[op]), int(writer_op[op])
+    listed = history.list_seen(op)
+    on_key = (history.kind == APPEND) & (history.key == history.key[op]) if listed else None
+    if write >= 0:
+        saw = int(history.value[write])
+    elif listed:
+        written = set(history.value[on_key].tolist())
+        saw = next(v for v in listed if v not in written)
+    else:
+        saw = int(history.value[op] if history.kind[op] == READ else history.previous[op])
+    txns = [reader] if write < 0 else [reader, int(op_txn[write])]
+    if listed and write >= 0 and saw in listed:
+        # What stands beside an element can be what is wrong with it.
+        at = listed.index(saw)
+        beside = [v for v in listed[max(at - 1, 0) : at + 2] if v != saw]
+        txns += op_txn[np.flatnonzero(on_key & np.isin(history.value, beside))].tolist()
+    return Impossible(outcome, op, saw, tuple(dict.fromkeys(txns)))

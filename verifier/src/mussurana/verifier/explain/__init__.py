@@ -1,0 +1,162 @@
+"""Saying no so that a person understands it: from a refused history to a `Counterexample` (design 3.5)."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import numpy as np
+
+from mussurana.verifier.engine import resolve as seen
+from mussurana.verifier.engine.decide import Decision
+from mussurana.verifier.engine.graph import Graph, build_graph
+from mussurana.verifier.engine.problem import Solver
+from mussurana.verifier.engine.resolve import Impossible, Resolved
+from mussurana.verifier.explain.cases import refutations
+from mussurana.verifier.explain.classify import classify, mildest
+from mussurana.verifier.explain.sentences import Narrator
+from mussurana.verifier.explain.shown import Cast
+from mussurana.verifier.explain.shrink import shrink
+from mussurana.verifier.history import History, Kind
+from mussurana.verifier.verdict import Case, Counterexample, Event, Settings, Step
+
+CASES_SHOWN_MAX = 8  # more cases than that nobody reads; the auditor goes through all of them anyway
+
+_IMPOSSIBLE = {
+    seen.INTERNAL: ("internal inconsistency", ""),
+    seen.FUTURE: ("internal inconsistency", ""),
+    seen.ABORTED_READ: ("aborted read", "G1a"),
+    seen.INTERMEDIATE: ("intermediate read", "G1b"),
+    seen.NEVER_WRITTEN: ("version never written", ""),
+    seen.DUPLICATE_ELEMENT: ("duplicate element", ""),
+}
+
+
+def explain(resolved: Resolved, settings: Settings, decision: Decision, solver: Solver) -> Counterexample:
+    """The story of a history that `decide` refused."""
+    part, numbers = shrink(resolved, settings, decision, solver)
+    narrator = Narrator(Cast(resolved.history, part.history, numbers), part)
+    graph = build_graph(part, settings)
+    if graph.chains.clash is not None:
+        return _two_successors(narrator, graph)
+    cases, names, keys = [], [], set()
+    found = refutations(graph)
+    for assumed, paths, cycle in islice(found, CASES_SHOWN_MAX):
+        steps = narrator.cycle(paths, cycle)
+        assumptions = tuple(
+            f"{'Suppose' if i == 0 else 'Suppose also that'} {narrator.cast.label(_writer(part, first))} wrote {narrator.key(first)} before "
+            f"{narrator.cast.label(_writer(part, second))} did."
+            for i, (first, second) in enumerate(assumed)
+        )
+        cases.append(Case(assumptions, steps, _conclusion(len(steps), graph)))
+        names.append(classify(steps))
+        keys |= {step.key for step in steps}
+    hidden = sum(1 for _ in islice(found, 1000))
+    anomaly, adya = mildest(names)
+    count = len(numbers)
+    return Counterexample(
+        anomaly=anomaly,
+        adya=adya,
+        summary=f"{count} transactions that no {graph.level.promise} order explains"
+        + _where(narrator.cast, keys)
+        + ".",
+        transactions=narrator.cast.show(keys),
+        cases=tuple(cases),
+        facts=(f"{hidden} further cases end in a contradiction as well and are not shown.",) if hidden else (),
+    )
+
+
+def _writer(resolved: Resolved, version: int) -> int:
+    return int(resolved.version_txn[version])
+
+
+def _where(cast: Cast, keys: set[str]) -> str:
+    named = sorted(key for key in keys if key)
+    return f", on {', '.join(named[:4])}{' and more' if len(named) > 4 else ''}" if named else ""
+
+
+def _conclusion(steps: int, graph: Graph) -> str:
+    order = "order of begins and commits" if graph.level.split else "serial order"
+    return f"No {order} has {'both' if steps == 2 else 'all of these'}."
+
+
+def _two_successors(narrator: Narrator, graph: Graph) -> Counterexample:
+    """One version that two transactions claim to have replaced, or two lists that disagree about what follows it."""
+    assert graph.chains.clash is not None
+    version, *after = graph.chains.clash
+    part, cast = narrator.resolved, narrator.cast
+    key, name = narrator.key(version), narrator.version(version)
+    writers = [_writer(part, v) for v in after]
+    labels = [cast.label(t) for t in writers]
+    read = {int(t) for t, v in zip(part.read_txn, part.read_version, strict=True) if v == version}
+    facts = []
+    for v, writer, label in zip(after, writers, labels, strict=True):
+        if writer in read:
+            facts.append(f"{label} saw {key} at {name} and replaced it by {narrator.version(v)}.")
+        for i, reader in enumerate(part.list_txn):
+            listed = [
+                int(part.history.key[part.list_op[i]]),
+                *part.list_version[part.list_start[i] : part.list_start[i + 1]].tolist(),
+            ]
+            if (version, v) in zip(listed, listed[1:], strict=False):
+                saw = cast.seen(int(part.list_op[i]))
+                facts.append(
+                    f"{cast.label(int(reader))} read {key} as {saw}, where {label}'s {narrator.version(v)} follows {name}."
+                )
+    if all(writer in read for writer in writers):
+        events: tuple[Event, Event] = ("begin", "commit") if graph.level.split else ("", "")
+        steps = tuple(
+            Step(a, b, *events, "rw", key,
+                 f"{narrator.order(a, b, events)}, because {cast.label(a)} read {key} at {name} and {cast.label(b)} replaced it by {narrator.version(v)}.")
+            for a, b, v in ((writers[0], writers[1], after[1]), (writers[1], writers[0], after[0]))
+        )  # fmt: skip
+        conclusion = _conclusion(2, graph)
+        if graph.level.split:
+            conclusion = "Two transactions that write one key must not overlap, but here neither saw the other's write."
+        return Counterexample(
+            anomaly="lost update",
+            adya="G-single",
+            summary=f"{labels[0]} and {labels[1]} both replaced the same version of {key}, so one update is lost.",
+            transactions=cast.show({key}),
+            cases=(Case((), steps, conclusion),),
+        )
+    return Counterexample(
+        anomaly="incompatible order",
+        adya="",
+        summary=f"What follows {name} in {key} differs from reader to reader.",
+        transactions=cast.show({key}),
+        cases=(Case((), (), "One version cannot have two successors."),),
+        facts=tuple(dict.fromkeys(facts)),
+    )
+
+
+def explain_impossible(history: History, impossible: tuple[Impossible, ...]) -> Counterexample:
+    """The story of an operation that no order explains; the first one, with a count of the others."""
+    one = min(impossible, key=lambda i: (len(i.txns), i.op))
+    numbers = np.unique(one.txns)
+    cast = Cast(history, history.restrict(numbers), numbers)
+    reader, *others = (cast.label(int(np.searchsorted(numbers, t))) for t in one.txns)
+    writer = others[0] if others else ""
+    key, value = history.key_names[int(history.key[one.op])], history.value_name(one.value)
+    saw = f"{reader} read {key} at {value}"
+    if history.kind[one.op] == Kind.READ_LIST:
+        saw = f"{reader} read {key} as [{', '.join(map(history.value_name, history.list_seen(one.op)))}]"
+    elif history.kind[one.op] != Kind.READ:
+        saw = f"{reader} replaced {value} of {key}"
+    fact = {
+        seen.INTERNAL: f"{saw}, which contradicts what the same transaction read or wrote before.",
+        seen.FUTURE: f"{saw} before it wrote {value} itself, and nobody else wrote it.",
+        seen.ABORTED_READ: f"{saw}, but {writer}, which wrote {value}, was rolled back.",
+        seen.INTERMEDIATE: f"{saw}, but {value} is only part of what {writer} wrote to {key}.",
+        seen.NEVER_WRITTEN: f"{saw}, but nobody in the history wrote {value} to {key}.",
+        seen.DUPLICATE_ELEMENT: f"{saw}, where {value} occurs more than once although it was appended once.",
+    }[one.what]
+    more = len(impossible) - 1
+    anomaly, adya = _IMPOSSIBLE[one.what]
+    return Counterexample(
+        anomaly=anomaly,
+        adya=adya,
+        summary=fact,
+        transactions=cast.show({key}),
+        cases=(Case((), (), "No order of transactions explains that."),),
+        facts=(fact, *((f"{more} more operations in this history are impossible by themselves.",) if more else ())),
+    )

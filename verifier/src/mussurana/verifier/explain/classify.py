@@ -1,0 +1,46 @@
+"""Names for cycles, in the words of Adya's thesis and of Elle.
+
+A cycle is named by its weakest link: only write orders (G0), reads of what was written (G1c), one anti-dependency (G-single),
+more of them (G2-item). Where session order or real time was needed to close it, the name says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mussurana.verifier.verdict import Step
+
+
+def classify(steps: Sequence[Step]) -> tuple[str, str]:
+    """(a name that people know, Adya's name) of a cycle."""
+    kinds = [step.kind for step in steps]
+    against = kinds.count("rw")
+    suffix = "-realtime" if "realtime" in kinds else "-session" if "session" in kinds else ""
+    if against == 0:
+        adya = "G1c" if "wr" in kinds else "G0"
+        plain = "circular information flow" if adya == "G1c" else "dirty write"
+    elif against == 1:
+        adya, plain = "G-single", "read skew"
+    else:
+        adya, plain = "G2-item", "anti-dependency cycle"
+    if suffix:
+        return ("stale read" if against == 1 else plain), adya + suffix
+    keys = {step.key for step in steps}
+    if len(steps) == 2 and against >= 1 and len(keys) == 1 and "wr" not in kinds:
+        return "lost update", adya
+    if kinds == ["rw", "rw"]:
+        return "write skew", adya
+    if len(steps) == 4 and against == 2 and kinds.count("wr") == 2 and kinds[0] != kinds[1] and len(keys) == 2:
+        return "long fork", adya
+    return plain, adya
+
+
+def mildest(names: Sequence[tuple[str, str]]) -> tuple[str, str]:
+    """Of several cases that cover all possibilities, the name that holds whichever is true."""
+    severity = ["G2-item", "G-single", "G1c", "G0"]
+
+    def rank(name: tuple[str, str]) -> tuple[int, int]:
+        base = name[1].removesuffix("-session").removesuffix("-realtime")
+        return (0 if base == name[1] else -1), severity.index(base)
+
+    return min(names, key=rank)

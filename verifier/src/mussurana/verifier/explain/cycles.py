@@ -1,0 +1,146 @@
+"""Cycles in the known graph, and what the edges on them rest on.
+
+Edges that pruning derived are not facts by themselves: each follows from a path among the edges of earlier passes. `reason_path`
+finds that path again, so that nothing has to be remembered while pruning.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numba import njit
+
+from mussurana.verifier.engine.arrays import adjacency
+from mussurana.verifier.engine.components import strong_components
+from mussurana.verifier.engine.prune import Pruned
+
+CYCLE_STARTS_MAX = 64  # nodes from which a shortest cycle is looked for; each costs one search of the graph
+
+
+@njit(cache=True)
+def shortest_path(out_start, out_to, out_edge, source, target, edges_before, parent_edge, parent):
+    """Fill parent and parent_edge along a shortest path of at least one edge from source to target, using only edges numbered
+    below `edges_before`. Returns whether there is one."""
+    node_count = len(out_start) - 1
+    parent_edge[:] = -1
+    queue = np.empty(node_count + 1, np.int32)
+    queue[0] = source
+    head, tail = 0, 1
+    while head < tail:
+        u = queue[head]
+        head += 1
+        for i in range(out_start[u], out_start[u + 1]):
+            v = out_to[i]
+            if out_edge[i] < edges_before and parent_edge[v] < 0:
+                parent_edge[v] = out_edge[i]
+                parent[v] = u
+                if v == target:
+                    return True
+                queue[tail] = v
+                tail += 1
+    return False
+
+
+@dataclass
+class Paths:
+    """Path finding in a pruned graph."""
+
+    pruned: Pruned
+    _out: tuple[np.ndarray, np.ndarray, np.ndarray] = field(init=False)
+    _parent: np.ndarray = field(init=False)
+    _parent_edge: np.ndarray = field(init=False)
+
+    def __post_init__(self) -> None:
+        n = self.pruned.graph.node_count
+        self._out = adjacency(self.pruned.edges.source, self.pruned.edges.target, n)
+        self._parent = np.empty(n, np.int32)
+        self._parent_edge = np.empty(n, np.int32)
+
+    def path(self, source: int, target: int, edges_before: int | None = None) -> list[int] | None:
+        """The edges of a shortest path of at least one edge, or None."""
+        limit = len(self.pruned.edges.source) if edges_before is None else edges_before
+        if not shortest_path(*self._out, source, target, limit, self._parent_edge, self._parent):
+            return None
+        edges = []
+        node = target
+        while not edges or node != source:
+            edges.append(int(self._parent_edge[node]))
+            node = int(self._parent[node])
+        return edges[::-1]
+
+    def shortest_cycle(self, edges_before: int | None = None) -> list[int] | None:
+        """A shortest cycle among those through a sample of the nodes on cycles, or None if there is none."""
+        on_cycle = self._nodes_on_cycles()
+        best: list[int] | None = None
+        for node in on_cycle[:: max(1, len(on_cycle) // CYCLE_STARTS_MAX)]:
+            found = self.path(int(node), int(node), edges_before)
+            if found is not None and (best is None or len(found) < len(best)):
+                best = found
+        return best
+
+    def _nodes_on_cycles(self) -> np.ndarray:
+        component, count = strong_components(self.pruned.graph.node_count, self._out[0], self._out[1])
+        return np.flatnonzero(np.bincount(component, minlength=count)[component] > 1)
+
+    def is_derived(self, edge: int) -> bool:
+        return edge >= self.pruned.derived_start[0]
+
+    def reason_path(self, edge: int) -> list[int]:
+        """Why a derived edge holds: the path that the other order of its two chains would have closed to a cycle.
+
+        Empty for the order between a key's initial version and the rest, which needs no reason.
+        """
+        pruned, opened = self.pruned, self.pruned.open
+        starts = [*pruned.derived_start, len(pruned.edges.source)]
+        in_pass = int(np.searchsorted(starts, edge, side="right")) - 1
+        if in_pass == 0:
+            return []
+        before = starts[in_pass]
+        d, c = self.chains_of(edge)
+        goals = [(int(opened.begin_head[d]), int(opened.commit_tail[c]))]
+        goals += [
+            (int(opened.commit_head[d]), int(r)) for r in opened.post[opened.post_start[c] : opened.post_start[c + 1]]
+        ]
+        paths = [p for p in (self.path(u, v, before) for u, v in goals) if p is not None]
+        return min(paths, key=len)
+
+    def chains_of(self, edge: int) -> tuple[int, int]:
+        """The two open chains (earlier, later) that a derived edge puts in order; -1 for the initial chain."""
+        opened, edges = self.pruned.open, self.pruned.edges
+        tail = np.flatnonzero(opened.tail_version == edges.version[edge])
+        head = np.flatnonzero(opened.head_version == edges.next_version[edge])
+        return (int(tail[0]) if len(tail) else -1), int(head[0])
+
+    def support(self, edges: list[int]) -> set[int]:
+        """The graph's transactions that these edges and, in turn, their reasons rest on."""
+        graph = self.pruned.graph
+        txns: set[int] = set()
+        waiting, done = list(edges), set(edges)
+        while waiting:
+            edge = waiting.pop()
+            for node in (self.pruned.edges.source[edge], self.pruned.edges.target[edge]):
+                if graph.node_txn[node] >= 0:
+                    txns.add(int(graph.node_txn[node]))
+            if not self.is_derived(edge):
+                continue
+            txns |= self._chain_members(edge)
+            for other in self.reason_path(edge):
+                if other not in done:
+                    done.add(other)
+                    waiting.append(other)
+        return txns
+
+    def _chain_members(self, edge: int) -> set[int]:
+        """All writers of the two chains that an edge orders: the links between them are part of the reason."""
+        graph, opened = self.pruned.graph, self.pruned.open
+        d, c = self.chains_of(edge)
+        key = int(graph.version_key[self.pruned.edges.next_version[edge]])
+        members = set()
+        for head in (int(opened.head_version[d]) if d >= 0 else key, int(opened.head_version[c])):
+            version = head
+            while version >= 0:
+                if graph.version_txn[version] >= 0:
+                    members.add(int(graph.version_txn[version]))
+                version = int(graph.chains.following[version])
+        return members

@@ -1,0 +1,113 @@
+"""Each edge of the graph says in a sentence what it is and why it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mussurana.verifier.engine.graph import REAL_TIME, RW, SESSION, WITHIN, WR, WW, Graph
+from mussurana.verifier.engine.realtime import event_times
+from mussurana.verifier.engine.resolve import Resolved
+from mussurana.verifier.explain.cycles import Paths
+from mussurana.verifier.explain.shown import Cast, time_words
+from mussurana.verifier.verdict import EdgeKind, Event, Step
+
+_KINDS: dict[int, EdgeKind] = {SESSION: "session", REAL_TIME: "realtime", WR: "wr", WW: "ww", RW: "rw"}
+
+
+@dataclass(frozen=True)
+class Narrator:
+    cast: Cast
+    resolved: Resolved
+
+    def key(self, version: int) -> str:
+        return self.cast.part.key_names[int(self.resolved.version_key[version])]
+
+    def version(self, version: int) -> str:
+        op = int(self.resolved.version_op[version])
+        return "its initial version" if op < 0 else self.cast.seen(op)
+
+    def steps(self, paths: Paths, edges: Sequence[int]) -> tuple[Step, ...]:
+        """Edges in a row as steps between transactions. Ticks and the way from a begin to its own commit are passed over."""
+        graph, known = paths.pruned.graph, paths.pruned.edges
+        steps = []
+        start = -1
+        for edge in edges:
+            if known.kind[edge] == WITHIN:
+                continue
+            if start < 0:
+                start = int(known.source[edge])
+            if graph.node_txn[known.target[edge]] >= 0:
+                steps.append(self._step(paths, edge, start, int(known.target[edge])))
+                start = -1
+        return tuple(steps)
+
+    def cycle(self, paths: Paths, edges: Sequence[int]) -> tuple[Step, ...]:
+        """The steps of a cycle, which may begin anywhere."""
+        graph, known = paths.pruned.graph, paths.pruned.edges
+        first = next(i for i, edge in enumerate(edges) if graph.node_txn[known.source[edge]] >= 0)
+        return self.steps(paths, [*edges[first:], *edges[:first]])
+
+    def order(self, source: int, target: int, events: tuple[Event, Event]) -> str:
+        a, b = self.cast.label(source), self.cast.label(target)
+        if events[0] == "":
+            return f"{a} comes before {b}"
+        words = {"begin": "began", "commit": "committed"}
+        return f"{a} {words[events[0]]} before {b} {words[events[1]]}"
+
+    def _step(self, paths: Paths, edge: int, start: int, end: int) -> Step:
+        graph = paths.pruned.graph
+        source, target = int(graph.txns[graph.node_txn[start]]), int(graph.txns[graph.node_txn[end]])
+        kind = _KINDS[int(paths.pruned.edges.kind[edge])]
+        events = _events(graph, kind, start, end)
+        version = int(paths.pruned.edges.version[edge])
+        return Step(
+            source=source,
+            target=target,
+            source_event=events[0],
+            target_event=events[1],
+            kind=kind,
+            key=self.key(version) if version >= 0 else "",
+            reason=f"{self.order(source, target, events)}, because {self._why(paths, edge, kind, source, target, events)}.",
+        )
+
+    def _why(
+        self, paths: Paths, edge: int, kind: EdgeKind, source: int, target: int, events: tuple[Event, Event]
+    ) -> str:
+        graph, known = paths.pruned.graph, paths.pruned.edges
+        a, b = self.cast.label(source), self.cast.label(target)
+        if kind == "session":
+            return f"session {self.cast.session(source)} ran {a} first"
+        if kind == "realtime":
+            times = event_times(self.cast.part, graph.txns)
+            at = {int(t): i for i, t in enumerate(graph.txns)}
+            ended, began = times.high(events[0] or "commit")[at[source]], times.low(events[1] or "begin")[at[target]]
+            did = {"begin": ("had begun by", "committed no earlier than"), "commit": ("ended at", "began at")}
+            return (
+                f"{a} {did['begin'][0] if events[0] == 'begin' else did['commit'][0]} {time_words(int(ended))} and "
+                f"{b} {did['begin'][1] if events[1] == 'commit' else did['commit'][1]} {time_words(int(began))}, "
+                "further apart than the clocks can be"
+            )
+        version, after = int(known.version[edge]), int(known.next_version[edge])
+        key, name, next_name = self.key(version), self.version(version), self.version(after)
+        if kind == "wr":
+            return f"{b} read {key} at {name}, which {a} wrote"
+        replaced = int(graph.chains.following[version]) == after
+        if kind == "ww":
+            return f"{a} wrote {key} at {name} and {b} {'replaced it by' if replaced else 'wrote the later version'} {next_name}"
+        if name == "its initial version":
+            return f"{a} read {key} at its initial version and {b} wrote {next_name}"
+        if replaced:
+            return f"{a} read {key} at {name} and {b} replaced {name} by {next_name}"
+        return f"{a} read {key} at {name} and {b} wrote the later version {next_name}"
+
+
+def _events(graph: Graph, kind: EdgeKind, start: int, end: int) -> tuple[Event, Event]:
+    if not graph.level.split:
+        return "", ""
+    if kind == "rw":
+        return "begin", "commit"
+    if kind != "realtime":
+        return "commit", "begin"
+    source, target = graph.node_txn[start], graph.node_txn[end]
+    return "commit" if start == graph.commit[source] else "begin", "begin" if end == graph.begin[target] else "commit"

@@ -1,0 +1,77 @@
+"""The transactions of a counterexample as people see them: with labels, names and versions in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+
+from mussurana.verifier.history import NO_VALUE, UNKNOWN_TIME, History, Ints, Kind, Status
+from mussurana.verifier.verdict import ShownOperation, ShownTransaction
+
+OPERATIONS_SHOWN_MAX = 12  # of a longer transaction only those on keys that the story speaks of are shown
+
+_STATUS = {Status.COMMITTED: "committed", Status.ABORTED: "aborted", Status.IN_DOUBT: "in doubt"}
+_CLOCK_STARTS_NS = 10**17  # below this (1973) a time is not a date but counts from the start of the recording
+
+
+def time_words(time_ns: int) -> str:
+    if time_ns < _CLOCK_STARTS_NS:
+        return f"{time_ns / 1e9:.6g} s"
+    return datetime.fromtimestamp(time_ns / 1e9, UTC).strftime("%H:%M:%S.%f")
+
+
+@dataclass(frozen=True)
+class Cast:
+    """The transactions that a story is about: `part` has only them, `numbers` says which ones of `whole` they are."""
+
+    whole: History
+    part: History
+    numbers: Ints
+
+    def label(self, t: int) -> str:
+        return f"T{t + 1}"
+
+    def session(self, t: int) -> str:
+        return self.part.session_names[int(self.part.session[t])]
+
+    def key(self, op: int) -> str:
+        return self.part.key_names[int(self.part.key[op])]
+
+    def seen(self, op: int) -> str:
+        """What an operation saw or wrote, as a value or a list."""
+        if self.part.kind[op] == Kind.READ_LIST:
+            return "[" + ", ".join(self.part.value_name(v) for v in self.part.list_seen(op)) + "]"
+        return self.part.value_name(int(self.part.value[op]))
+
+    def show(self, keys: set[str]) -> tuple[ShownTransaction, ...]:
+        """All of them; `keys` are those that the story speaks of."""
+        return tuple(self._transaction(t, keys) for t in range(len(self.numbers)))
+
+    def _transaction(self, t: int, keys: set[str]) -> ShownTransaction:
+        part, number = self.part, int(self.numbers[t])
+        ops = list(part.operations(t))
+        if len(ops) > OPERATIONS_SHOWN_MAX:
+            ops = [op for op in ops if self.key(op) in keys]
+        begin, committed = int(part.begin_ns[t]), int(part.committed_ns[t])
+        return ShownTransaction(
+            label=self.label(t),
+            txn=number,
+            session=self.session(t),
+            position=int(np.count_nonzero(self.whole.session[:number] == part.session[t])),
+            name=part.txn_names[t] if part.txn_names else "",
+            status=_STATUS[Status(int(part.status[t]))],  # type: ignore[arg-type]
+            begin_ns=None if begin == UNKNOWN_TIME else begin,
+            committed_ns=None if committed == UNKNOWN_TIME else committed,
+            operations=tuple(self._operation(op) for op in ops),
+        )
+
+    def _operation(self, op: int) -> ShownOperation:
+        kind, previous = int(self.part.kind[op]), int(self.part.previous[op])
+        return ShownOperation(
+            kind="write" if kind == Kind.WRITE else "append" if kind == Kind.APPEND else "read",
+            key=self.key(op),
+            version=self.seen(op),
+            previous="" if previous == NO_VALUE else self.part.value_name(previous),
+        )
