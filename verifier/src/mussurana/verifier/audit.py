@@ -109,7 +109,8 @@ class Rules:
                 theirs = seen[: max(0, len(seen) - len(mine))]
                 fits = theirs + mine == seen and external.setdefault(key, theirs) == theirs
                 if self.outside:
-                    theirs, there = ([v for v in some if (key, v) not in self.outside] for some in (theirs, there))
+                    unsure = {v for v in theirs if (key, v) in self.outside}
+                    theirs, there = ([v for v in some if v not in unsure] for some in (theirs, there))
                 fits = fits and theirs == there
             elif saw == NO_VALUE or mine:
                 fits = saw == NO_VALUE or saw == mine[-1]

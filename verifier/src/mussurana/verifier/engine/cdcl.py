@@ -481,7 +481,7 @@ def find_overlap(s):
 def slot_of(s, first, second):
     """Where the pair is in the hash table, or where it goes."""
     mask = len(s.pair_slot) - 1
-    at = ((first * 0x9E3779B1) ^ (second * 0x85EBCA77)) & mask
+    at = ((np.int64(first) * 0x9E3779B1) ^ (np.int64(second) * 0x85EBCA77)) & mask
     while s.pair_slot[at] >= 0:
         variable = s.pair_slot[at]
         if s.variable[variable, PAIR_FIRST] == first and s.variable[variable, PAIR_SECOND] == second:

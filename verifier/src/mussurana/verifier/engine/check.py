@@ -44,7 +44,7 @@ def check(
     choices, conflicts = Choices(), 0
     verdict: Verdict
     if resolved.impossible:
-        verdict = Rejected(explain_impossible(history, resolved.impossible))
+        verdict = Rejected(explain_impossible(resolved))
     else:
         decision = decide(resolved, settings, search, out_of_time, report)
         choices, conflicts = decision.choices, decision.conflicts

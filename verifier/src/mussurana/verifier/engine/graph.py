@@ -20,7 +20,7 @@ import numpy as np
 from mussurana.verifier.engine.realtime import event_times, tick_edges
 from mussurana.verifier.engine.resolve import NOBODY, Resolved
 from mussurana.verifier.engine.versions import VersionChains, chain_versions
-from mussurana.verifier.history import Ints, SmallInts, Status, offsets, ranges
+from mussurana.verifier.history import UNKNOWN_TIME, Ints, SmallInts, Status, offsets, ranges
 from mussurana.verifier.levels import LEVELS, Level
 from mussurana.verifier.verdict import Settings
 
@@ -92,8 +92,8 @@ def build_graph(resolved: Resolved, settings: Settings) -> Graph:
     )  # fmt: skip
 
     times = event_times(history, txns)
-    real_time = level.real_time if settings.clock_drift_ns >= 0 else ()
-    begin, commit, node_txn = _number_nodes(level, txn_count, version_txn, real_time and history.has_times)
+    timed = any(target == "commit" for _, target in level.real_time) and bool((times.commit_low != UNKNOWN_TIME).any())
+    begin, commit, node_txn = _number_nodes(level, txn_count, version_txn, timed)
     parts = []
     if level.split:
         apart = begin != commit
@@ -109,7 +109,7 @@ def build_graph(resolved: Resolved, settings: Settings) -> Graph:
 
     tick_count = 0
     for targets in ("begin", "commit"):
-        sources = [source for source, target in real_time if target == targets]
+        sources = [source for source, target in level.real_time if target == targets]
         if not sources:
             continue
         nodes = {"begin": begin, "commit": commit}

@@ -33,8 +33,7 @@ class Impossible:
 
     what: int  # INTERNAL, FUTURE, ABORTED_READ, INTERMEDIATE, NEVER_WRITTEN or DUPLICATE_ELEMENT
     op: int  # the operation that saw it
-    value: int  # the version seen (for lists: the element)
-    txns: tuple[int, ...]  # the reader, and the writer of the version if there is one
+    write: int  # the write of what it saw, NOBODY if there is none
 
 
 @dataclass(frozen=True)
@@ -46,6 +45,7 @@ class Resolved:
 
     history: History
     in_effect: np.ndarray  # bool per transaction of the history
+    seen_by: SmallInts  # per transaction: for one in doubt, somebody in effect who saw a write of it; else NOBODY
     key_count: int
     version_key: SmallInts
     version_txn: SmallInts  # NOBODY for initial versions
@@ -58,6 +58,7 @@ class Resolved:
     list_op: Ints
     list_start: Ints
     list_version: SmallInts
+    repeated_values: int  # writes of a value that was written to the same key before
     ambiguous_reads: int
     impossible: tuple[Impossible, ...]
 
@@ -77,7 +78,9 @@ def index_writes(kind, key, value, slots, same_next):
 
     Pre:  `slots` is -1 everywhere, its size a power of two and at least twice the number of writes.
     Post: `find_write` finds the first write of (key, value); the others follow through `same_next`, -1 at the end.
+    Returns how many writes repeat the value of an earlier one.
     """
+    repeats = 0
     mask = np.uint64(len(slots) - 1)
     for op in range(len(kind)):
         if kind[op] != WRITE and kind[op] != APPEND:
@@ -88,8 +91,10 @@ def index_writes(kind, key, value, slots, same_next):
         if slots[at] >= 0:
             same_next[op] = same_next[slots[at]]
             same_next[slots[at]] = op
+            repeats += 1
         else:
             slots[at] = op
+    return repeats
 
 
 @njit(cache=True)
@@ -200,7 +205,7 @@ def find_writer(reader, k, v, key, value, slots, same_next, op_txn, status, fina
 @njit(cache=True)
 def resolve_reads(
     op_start, op_txn, status, kind, key, value, previous, list_start, list_value,
-    slots, same_next, seen_op, first_in_txn, final, in_effect, what, writer_op, element_writer,
+    slots, same_next, seen_op, first_in_txn, final, in_effect, seen_by, what, writer_op, element_writer,
 ):  # fmt: skip
     """Resolve the external reads of every transaction in effect, and let in-doubt writers that were seen take effect.
 
@@ -234,14 +239,18 @@ def resolve_reads(
                     w = op_txn[write]
                     if in_effect[w] == 0:
                         in_effect[w] = 1
+                        seen_by[w] = txn
                         stack[depth] = w
                         depth += 1
             elif seen_op[op] == 2:
                 before = -1  # the write of the element before
                 for at in range(list_start[op], list_start[op + 1]):
                     own = find_write(key, value, slots, key[op], list_value[at])
-                    while own >= 0 and not (op_txn[own] == txn and own < op):
-                        own = same_next[own]
+                    if own >= 0 and same_next[own] >= 0:
+                        what[op] = AMBIGUOUS
+                        break
+                    if own >= 0 and not (op_txn[own] == txn and own < op):
+                        own = -1
                     if own >= 0 and in_list[own] != op:
                         in_list[own] = op
                         element_writer[at] = -2
@@ -275,6 +284,7 @@ def resolve_reads(
                     w = op_txn[write]
                     if in_effect[w] == 0:
                         in_effect[w] = 1
+                        seen_by[w] = txn
                         stack[depth] = w
                         depth += 1
                 if what[op] == RESOLVED and before >= 0 and final[before] == 0:
@@ -289,7 +299,7 @@ def resolve(history: History) -> Resolved:
     writes = int(np.count_nonzero((history.kind == WRITE) | (history.kind == APPEND)))
     slots = np.full(max(2, 1 << (2 * writes).bit_length()), -1, np.int64)
     same_next = np.full(op_count, -1, np.int64)
-    index_writes(history.kind, history.key, history.value, slots, same_next)
+    repeated_values = index_writes(history.kind, history.key, history.value, slots, same_next)
 
     seen_op, first_in_txn, final, bad, what = (np.zeros(op_count, np.uint8) for _ in range(5))
     scan_transactions(
@@ -298,17 +308,20 @@ def resolve(history: History) -> Resolved:
     )  # fmt: skip
     op_txn = np.repeat(np.arange(history.txn_count), np.diff(history.op_start))
     in_effect = np.zeros(history.txn_count, np.uint8)
+    seen_by = np.full(history.txn_count, NOBODY, np.int32)
     writer_op = np.full(op_count, -1, np.int64)
     element_writer = np.full(len(history.list_value), -2, np.int64)
     resolve_reads(
         history.op_start, op_txn, history.status, history.kind, history.key, history.value, history.previous,
         history.list_start, history.list_value, slots, same_next, seen_op, first_in_txn, final,
-        in_effect, what, writer_op, element_writer,
+        in_effect, seen_by, what, writer_op, element_writer,
     )  # fmt: skip
 
     ours = in_effect.view(bool)[op_txn]
     anomalous = np.flatnonzero(ours & ((bad != 0) | (what > AMBIGUOUS)))
-    impossible = tuple(_impossible(history, int(op), bad, what, writer_op, op_txn) for op in anomalous[:1000])
+    impossible = tuple(
+        Impossible(INTERNAL if bad[op] else int(what[op]), int(op), int(writer_op[op])) for op in anomalous.tolist()
+    )
 
     install = np.flatnonzero(ours & (final != 0))
     install = install[np.argsort(history.key[install], kind="stable")]
@@ -329,6 +342,7 @@ def resolve(history: History) -> Resolved:
     return Resolved(
         history=history,
         in_effect=in_effect.view(bool),
+        seen_by=seen_by,
         key_count=key_count,
         version_key=np.concatenate([np.arange(key_count, dtype=np.int32), history.key[install]]),
         version_txn=np.concatenate([np.full(key_count, NOBODY, np.int32), op_txn[install].astype(np.int32)]),
@@ -340,6 +354,7 @@ def resolve(history: History) -> Resolved:
         list_op=lists,
         list_start=list_start,
         list_version=list_version,
+        repeated_values=int(repeated_values),
         ambiguous_reads=int(np.count_nonzero(ours & (what == AMBIGUOUS))),
         impossible=impossible,
     )
@@ -399,6 +414,7 @@ def restrict(resolved: Resolved, txns: Ints) -> Resolved:
     return Resolved(
         history=history,
         in_effect=in_effect[txns],
+        seen_by=np.where(resolved.seen_by[txns] >= 0, new_txn[resolved.seen_by[txns]], NOBODY).astype(np.int32),
         key_count=len(keys),
         version_key=new_key[resolved.version_key[left]],
         version_txn=np.where(writer >= 0, new_txn[writer], NOBODY).astype(np.int32),
@@ -410,6 +426,7 @@ def restrict(resolved: Resolved, txns: Ints) -> Resolved:
         list_op=resolved.list_op[lists] + op_shift[resolved.list_txn[lists]],
         list_start=offsets(np.bincount(list_of[elements], minlength=len(lists))[lists]),
         list_version=new_version[resolved.list_version[elements]].astype(np.int32),
+        repeated_values=resolved.repeated_values,
         ambiguous_reads=0,
         impossible=(),
     )
@@ -430,26 +447,3 @@ def _lists_as_versions(history, lists, element_writer, version_of_op, final):  #
         counts.append(len(shown))
         last[i] = shown[-1] if len(shown) else history.key[op]
     return np.array(versions, np.int32), offsets(counts), last
-
-
-def _impossible(history, op, bad, what, writer_op, op_txn):  # type: ignore[no-untyped-def]
-    reader = int(op_txn[op])
-    if bad[op]:
-        return Impossible(INTERNAL, op, int(history.value[op]), (reader,))
-    outcome, write = int(what[op]), int(writer_op[op])
-    listed = history.list_seen(op)
-    on_key = (history.kind == APPEND) & (history.key == history.key[op]) if listed else None
-    if write >= 0:
-        saw = int(history.value[write])
-    elif listed:
-        written = set(history.value[on_key].tolist())
-        saw = next(v for v in listed if v not in written)
-    else:
-        saw = int(history.value[op] if history.kind[op] == READ else history.previous[op])
-    txns = [reader] if write < 0 else [reader, int(op_txn[write])]
-    if listed and write >= 0 and saw in listed:
-        # What stands beside an element can be what is wrong with it.
-        at = listed.index(saw)
-        beside = [v for v in listed[max(at - 1, 0) : at + 2] if v != saw]
-        txns += op_txn[np.flatnonzero(on_key & np.isin(history.value, beside))].tolist()
-    return Impossible(outcome, op, saw, tuple(dict.fromkeys(txns)))

@@ -15,7 +15,7 @@ from mussurana.verifier.explain.cases import refutations
 from mussurana.verifier.explain.classify import classify, mildest
 from mussurana.verifier.explain.sentences import Narrator
 from mussurana.verifier.explain.shown import Cast
-from mussurana.verifier.explain.shrink import shrink
+from mussurana.verifier.explain.shrink import shrink, with_observers, with_rival_writers
 from mussurana.verifier.history import History, Kind
 from mussurana.verifier.verdict import Case, Counterexample, Event, Settings, Step
 
@@ -129,14 +129,18 @@ def _two_successors(narrator: Narrator, graph: Graph) -> Counterexample:
     )
 
 
-def explain_impossible(history: History, impossible: tuple[Impossible, ...]) -> Counterexample:
+def explain_impossible(resolved: Resolved) -> Counterexample:
     """The story of an operation that no order explains; the first one, with a count of the others."""
-    one = min(impossible, key=lambda i: (len(i.txns), i.op))
-    numbers = np.unique(one.txns)
+    history, one = resolved.history, resolved.impossible[0]
+    numbers = with_rival_writers(resolved, with_observers(resolved, _involved(history, one)))
     cast = Cast(history, history.restrict(numbers), numbers)
-    reader, *others = (cast.label(int(np.searchsorted(numbers, t))) for t in one.txns)
-    writer = others[0] if others else ""
-    key, value = history.key_names[int(history.key[one.op])], history.value_name(one.value)
+
+    def label(op: int) -> str:
+        return cast.label(int(np.searchsorted(numbers, _txn(history, op))))
+
+    reader, key = label(one.op), history.key_names[int(history.key[one.op])]
+    value = history.value_name(_value(history, one))
+    writer = label(one.write) if one.write >= 0 else ""
     saw = f"{reader} read {key} at {value}"
     if history.kind[one.op] == Kind.READ_LIST:
         saw = f"{reader} read {key} as [{', '.join(map(history.value_name, history.list_seen(one.op)))}]"
@@ -150,7 +154,7 @@ def explain_impossible(history: History, impossible: tuple[Impossible, ...]) -> 
         seen.NEVER_WRITTEN: f"{saw}, but nobody in the history wrote {value} to {key}.",
         seen.DUPLICATE_ELEMENT: f"{saw}, where {value} occurs more than once although it was appended once.",
     }[one.what]
-    more = len(impossible) - 1
+    more = len(resolved.impossible) - 1
     anomaly, adya = _IMPOSSIBLE[one.what]
     return Counterexample(
         anomaly=anomaly,
@@ -158,5 +162,31 @@ def explain_impossible(history: History, impossible: tuple[Impossible, ...]) -> 
         summary=fact,
         transactions=cast.show({key}),
         cases=(Case((), (), "No order of transactions explains that."),),
-        facts=(fact, *((f"{more} more operations in this history are impossible by themselves.",) if more else ())),
+        facts=(f"{more} more operations in this history are impossible by themselves.",) if more else (),
     )
+
+
+def _txn(history: History, op: int) -> int:
+    return int(np.searchsorted(history.op_start, op, side="right")) - 1
+
+
+def _value(history: History, one: Impossible) -> int:
+    """The version that was seen and cannot be; in a list, the element."""
+    if one.write >= 0:
+        return int(history.value[one.write])
+    if history.kind[one.op] == Kind.READ_LIST and one.what == seen.NEVER_WRITTEN:
+        written = set(history.value[(history.kind == Kind.APPEND) & (history.key == history.key[one.op])].tolist())
+        return next(v for v in history.list_seen(one.op) if v not in written)
+    is_read = history.kind[one.op] in (Kind.READ, Kind.READ_LIST)
+    return int(history.value[one.op] if is_read else history.previous[one.op])
+
+
+def _involved(history: History, one: Impossible) -> set[int]:
+    """The reader, the writer of what it saw, and in a list the writers of what stands beside it."""
+    txns = {_txn(history, one.op)} | ({_txn(history, one.write)} if one.write >= 0 else set())
+    listed = history.list_seen(one.op)
+    if one.write >= 0 and listed:
+        at = listed.index(_value(history, one))
+        beside = np.isin(history.value, listed[max(at - 1, 0) : at + 2]) & (history.key == history.key[one.op])
+        txns |= {_txn(history, int(op)) for op in np.flatnonzero(beside & (history.kind == Kind.APPEND))}
+    return txns

@@ -7,7 +7,7 @@ is minimal: without any one of them an order exists.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from mussurana.verifier.engine.decide import Decision, decide
 from mussurana.verifier.engine.problem import Solver
 from mussurana.verifier.engine.resolve import Resolved, restrict
 from mussurana.verifier.explain.cycles import Paths
-from mussurana.verifier.history import Ints
+from mussurana.verifier.history import History, Ints, Kind, ranges
 from mussurana.verifier.verdict import Settings
 
 SHRINK_CALLS_MAX = (
@@ -47,6 +47,39 @@ def suspects(decision: Decision) -> list[Ints]:
     return found
 
 
+def with_observers(resolved: Resolved, txns: Iterable[int]) -> Ints:
+    """The same transactions and, for those in doubt, the ones that show that they took effect."""
+    found = set()
+    for start in txns:
+        txn = int(start)
+        while txn >= 0 and txn not in found:
+            found.add(txn)
+            txn = int(resolved.seen_by[txn])
+    return np.array(sorted(found), np.int64)
+
+
+def with_rival_writers(resolved: Resolved, txns: Ints) -> Ints:
+    """The same transactions and all others that wrote a value which they saw.
+
+    Only where values repeat: the reader saw the one write that it can have seen, but to see that one has to know the others.
+    """
+    if not resolved.repeated_values:
+        return txns
+    history = resolved.history
+    writes = (history.kind == Kind.WRITE) | (history.kind == Kind.APPEND)
+    ops = ranges(history.op_start[txns], history.op_start[txns + 1])
+    seen = {(int(history.key[op]), v) for op in ops for v in _values_seen(history, int(op))}
+    rivals = [np.flatnonzero(writes & (history.key == k) & (history.value == v)) for k, v in seen]
+    op_txn = np.searchsorted(history.op_start, np.concatenate([*rivals, ops]), side="right") - 1
+    return np.unique(op_txn)
+
+
+def _values_seen(history: History, op: int) -> list[int]:
+    if history.kind[op] == Kind.READ_LIST:
+        return history.list_seen(op)
+    return [int(history.value[op] if history.kind[op] == Kind.READ else history.previous[op])]
+
+
 def shrink(resolved: Resolved, settings: Settings, decision: Decision, solver: Solver) -> tuple[Resolved, Ints]:
     """A minimal refused part of the history, and its transactions' numbers. Pre: the decision refused it."""
 
@@ -54,12 +87,16 @@ def shrink(resolved: Resolved, settings: Settings, decision: Decision, solver: S
         return decide(part, settings, solver).refused
 
     numbers = np.arange(resolved.history.txn_count)
-    for txns in suspects(decision):
-        part = restrict(resolved, txns)
-        if refused(part):
-            resolved, numbers = part, np.unique(txns)
+    part = resolved
+    for some in suspects(decision):
+        txns = with_observers(resolved, some)
+        smaller = restrict(resolved, txns)
+        if refused(smaller):
+            part, numbers = smaller, txns
             break
-    return drop_needless(resolved, numbers, refused)
+    part, numbers = drop_needless(part, numbers, refused)
+    whole = with_rival_writers(resolved, numbers)
+    return (part, numbers) if len(whole) == len(numbers) else (restrict(resolved, whole), whole)
 
 
 def drop_needless(resolved: Resolved, numbers: Ints, refused: Callable[[Resolved], bool]) -> tuple[Resolved, Ints]:
