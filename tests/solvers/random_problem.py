@@ -1,16 +1,16 @@
 """Random search problems from a seed, and what can be said about them without a solver.
 
-A problem is made as the engine would: transactions with a begin and a commit, which are one node where the level does not tell
-them apart; version chains of a few keys with readers of their last versions; and known edges that follow a hidden order.
-On top of that come explicit choices, whose edges lead anywhere. The sizes are such that about half of the problems
-can be solved.
+A problem is made as the engine would: transactions with a begin and a commit, which are one node where the level does
+not tell them apart; version chains of a few keys with readers of their last versions; and known edges that follow a
+hidden order. On top of that come explicit choices, whose edges lead anywhere. The sizes are such that about half of
+the problems can be solved.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import combinations, permutations, product
+from itertools import combinations, pairwise, permutations, product
 from random import Random
 
 import numpy as np
@@ -108,7 +108,7 @@ def random_problem(rng: Random, size: Size) -> Problem:
         key_writers = {txn for chain in chains for txn in chain}
         for chain in chains:
             head, tail = chain[0], chain[-1]
-            known |= {(commit[a], begin[b]) for a, b in zip(chain[:-1], chain[1:], strict=True)}
+            known |= {(commit[a], begin[b]) for a, b in pairwise(chain)}
             next_writer = min((txn for txn in key_writers if txn > tail), default=size.txns)
             readers = set()
             for _ in range(int(size.readers) + (rng.random() < size.readers % 1)):
@@ -184,7 +184,10 @@ def _some_order(rng: Random, node_count: int, edges: set[Edge]) -> list[int]:
 
 
 def pigeonhole(pigeons: int, holes: int) -> Problem:
-    """Each pigeon chooses a hole, and two in one hole close a cycle there. Hard to refute by learning clauses (Haken 1985)."""
+    """Each pigeon chooses a hole, and two in one hole close a cycle there.
+
+    With more pigeons than holes it is hard to refute by learning clauses (Haken 1985).
+    """
     guarded = [
         (2 * hole + 1, 2 * hole, a * holes + hole, b * holes + hole)
         for hole in range(holes)
@@ -216,7 +219,7 @@ def guarded_edges(problem: Problem) -> list[tuple[Edge, tuple[int, ...]]]:
 def alternatives(problem: Problem) -> list[range]:
     """Per choice: its alternatives."""
     start = problem.choice_start.tolist()
-    return [range(a, b) for a, b in zip(start[:-1], start[1:], strict=True)]
+    return [range(a, b) for a, b in pairwise(start)]
 
 
 def combinations_to_try(problem: Problem) -> int:
@@ -232,7 +235,7 @@ def combinations_to_try(problem: Problem) -> int:
 def solvable(problem: Problem) -> bool:
     """Try every order of every group's chains with every alternative of every choice."""
     start = problem.group_start.tolist()
-    groups = [problem.group_chain[a:b].tolist() for a, b in zip(start[:-1], start[1:], strict=True)]
+    groups = [problem.group_chain[a:b].tolist() for a, b in pairwise(start)]
     known = known_edges(problem)
     guarded = guarded_edges(problem)
     for orders in product(*(permutations(group) for group in groups)):
@@ -279,11 +282,12 @@ def is_solved_by(problem: Problem, order: SmallInts) -> bool:
         if not follow(problem.edges_if_before(c, d)) and not follow(problem.edges_if_before(d, c)):
             return False
     forbidden = [set(guards) for edge, guards in guarded_edges(problem) if not follow([edge])]
-    return _can_choose(alternatives(problem), forbidden, set())
+    harmless = set(range(int(problem.choice_start[-1]))).difference(*forbidden)
+    return _can_choose([choice for choice in alternatives(problem) if harmless.isdisjoint(choice)], forbidden, set())
 
 
 def _can_choose(choices: list[range], forbidden: list[set[int]], chosen: set[int]) -> bool:
-    """Whether one alternative of each choice can be added to those chosen without any forbidden set being chosen whole."""
+    """Whether an alternative of each choice can be added to those chosen such that no forbidden set is chosen whole."""
     if any(together <= chosen for together in forbidden):
         return False
     return not choices or any(_can_choose(choices[1:], forbidden, chosen | {a}) for a in choices[0])
@@ -292,9 +296,7 @@ def _can_choose(choices: list[range], forbidden: list[set[int]], chosen: set[int
 def as_choices(problem: Problem) -> Problem:
     """The same problem without write orders: each pair of chains is a choice of two alternatives."""
     start = problem.choice_start.tolist()
-    guarded = [(u, v, *row) for (u, v), row in zip(
-        zip(problem.guarded_source.tolist(), problem.guarded_target.tolist(), strict=True), problem.guards.tolist(), strict=True
-    )]  # fmt: skip
+    guarded = np.column_stack([problem.guarded_source, problem.guarded_target, problem.guards]).tolist()
     for c, d in problem.pairs():
         alternative = start[-1]
         start.append(alternative + 2)

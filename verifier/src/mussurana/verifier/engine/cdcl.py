@@ -31,8 +31,7 @@ FROM, TO, GUARD, _, GUARD_NEXT, _, FORCED, OUT_NEXT, IN_NEXT = range(9)  # edge;
 VALUE, AT_LEVEL, REASON, SEEN, PAIR_FIRST, PAIR_SECOND = range(6)  # variable
 GUARD_FIRST, WATCH_FIRST = range(2)  # literal
 START, SIZE, WATCH_NEXT, _ = range(4)  # clause; WATCH_NEXT has two columns
-BEGIN_HEAD, COMMIT_HEAD, COMMIT_TAIL = range(3)  # chain
-DIRT, SCANNED = range(2)  # group
+BEGIN_HEAD, COMMIT_HEAD, COMMIT_TAIL, GROUP, RANK, DIRT = range(6)  # chain
 TRAIL_START, FORCE_START = range(2)  # level
 FORWARD, BACKWARD, QUEUE, QUEUE_NEXT = range(4)  # rows of scratch
 
@@ -75,17 +74,16 @@ class State(NamedTuple):
     )  # where its literals start in the arena, how many; next clause in the lists of the two it watches
     arena: np.ndarray
     # chains
-    chain: np.ndarray  # nodes
+    chain: np.ndarray  # nodes; its group, its place in group_chain; whether it has to be looked at
     post_start: np.ndarray
     post: np.ndarray
-    group: (
-        np.ndarray
-    )  # 0 clean, 1 to be looked at, 2 being looked at, 3 the same and changed meanwhile; how far the look has come
     group_start: np.ndarray
-    group_chain: np.ndarray
-    node_group_start: np.ndarray  # groups in which a node matters
-    node_group: np.ndarray
-    dirty_stack: np.ndarray
+    group_chain: (
+        np.ndarray
+    )  # the chains of each group, sorted by the places of their heads, except for those to be looked at
+    node_chain_start: np.ndarray  # chains of which a node is head, tail or reader
+    node_chain: np.ndarray
+    dirty_stack: np.ndarray  # chains to be looked at
     pair_slot: np.ndarray  # hash table from pairs of chains to variables
     # scratch
     conflict: np.ndarray
@@ -287,14 +285,8 @@ def put_in_force(s, e):
         node = s.scratch[QUEUE, at]
         s.node_at[place] = node
         s.node[node, PLACE] = place
-        for k in range(s.node_group_start[node], s.node_group_start[node + 1]):
-            group = s.node_group[k]
-            if s.group[group, DIRT] == 0:
-                s.group[group, DIRT] = 1
-                s.dirty_stack[s.meta[DIRTY]] = group
-                s.meta[DIRTY] += 1
-            elif s.group[group, DIRT] == 2:
-                s.group[group, DIRT] = 3
+        for k in range(s.node_chain_start[node], s.node_chain_start[node + 1]):
+            look_at(s, s.node_chain[k])
     link(s, e)
     return -1
 
@@ -444,36 +436,47 @@ def wholly_before(s, c, d):
 
 
 @_internal
+def look_at(s, chain):
+    """Remember that something about this chain changed."""
+    if s.chain[chain, DIRT] == 0:
+        s.chain[chain, DIRT] = 1
+        s.dirty_stack[s.meta[DIRTY]] = chain
+        s.meta[DIRTY] += 1
+
+
+@_internal
 def find_overlap(s):
     """Two chains of a group of which neither lies wholly before the other in the order, or (-1, -1) if there are none.
 
-    The first of the two is the one whose head comes first.
+    The first of the two is the one whose head comes first. Sorted by their heads, chains overlap only if neighbours do, so it is
+    enough to put each chain that changed back into its place and to look at its neighbours.
     """
     while s.meta[DIRTY] > 0:
-        group = s.dirty_stack[s.meta[DIRTY] - 1]
-        start, end = s.group_start[group], s.group_start[group + 1]
-        if s.group[group, DIRT] == 1 or (s.group[group, DIRT] == 3 and s.group[group, SCANNED] >= end - 1):
-            s.group[group, DIRT] = 2
-            s.group[group, SCANNED] = start
-            for i in range(start + 1, end):
-                chain = s.group_chain[i]
-                place = s.node[s.chain[chain, BEGIN_HEAD], PLACE]
-                j = i
-                while j > start and s.node[s.chain[s.group_chain[j - 1], BEGIN_HEAD], PLACE] > place:
-                    s.group_chain[j] = s.group_chain[j - 1]
-                    j -= 1
-                s.group_chain[j] = chain
-        s.meta[STEPS] += end - s.group[group, SCANNED]
-        while s.group[group, SCANNED] < end - 1:
-            c, d = s.group_chain[s.group[group, SCANNED]], s.group_chain[s.group[group, SCANNED] + 1]
-            if s.node[s.chain[c, BEGIN_HEAD], PLACE] > s.node[s.chain[d, BEGIN_HEAD], PLACE]:
-                c, d = d, c
-            if not wholly_before(s, c, d):
-                return c, d
-            s.group[group, SCANNED] += 1
-        if s.group[group, DIRT] == 2:
-            s.group[group, DIRT] = 0
-            s.meta[DIRTY] -= 1
+        s.meta[DIRTY] -= 1
+        c = s.dirty_stack[s.meta[DIRTY]]
+        s.chain[c, DIRT] = 0
+        first, last = s.group_start[s.chain[c, GROUP]], s.group_start[s.chain[c, GROUP] + 1] - 1
+        place = s.node[s.chain[c, BEGIN_HEAD], PLACE]
+        old = at = s.chain[c, RANK]
+        while at > first and s.node[s.chain[s.group_chain[at - 1], BEGIN_HEAD], PLACE] > place:
+            s.group_chain[at] = s.group_chain[at - 1]
+            s.chain[s.group_chain[at], RANK] = at
+            at -= 1
+        while at < last and s.node[s.chain[s.group_chain[at + 1], BEGIN_HEAD], PLACE] < place:
+            s.group_chain[at] = s.group_chain[at + 1]
+            s.chain[s.group_chain[at], RANK] = at
+            at += 1
+        if at != old:
+            s.group_chain[at] = c
+            s.chain[c, RANK] = at
+            look_at(s, s.group_chain[old])  # it has a new neighbour
+        s.meta[STEPS] += 1 + abs(at - old)
+        if at > first and not wholly_before(s, s.group_chain[at - 1], c):
+            look_at(s, c)
+            return s.group_chain[at - 1], c
+        if at < last and not wholly_before(s, c, s.group_chain[at + 1]):
+            look_at(s, c)
+            return c, s.group_chain[at + 1]
     return -1, -1
 
 
@@ -583,14 +586,22 @@ def _state(problem: Problem) -> State:
     node[problem.preference, PLACE] = np.arange(n)
     node[:, [OUT_FIRST, IN_FIRST]] = -1
 
-    group_of = np.empty(chains, np.int32)
-    group_of[problem.group_chain] = np.repeat(np.arange(groups, dtype=np.int32), np.diff(problem.group_start))
-    readers = np.repeat(np.arange(chains), np.diff(problem.post_start))
+    group = np.empty(chains, np.int32)
+    group[problem.group_chain] = np.repeat(np.arange(groups, dtype=np.int32), np.diff(problem.group_start))
+    by_place = np.lexsort((node[problem.begin_head, PLACE], group)).astype(np.int32)
+    chain = np.zeros((chains, 6), np.int32)
+    chain[:, BEGIN_HEAD], chain[:, COMMIT_HEAD], chain[:, COMMIT_TAIL] = (
+        problem.begin_head,
+        problem.commit_head,
+        problem.commit_tail,
+    )
+    chain[:, GROUP] = group
+    chain[by_place, RANK] = np.arange(chains)
+    chain[:, DIRT] = 1
+    every = np.arange(chains, dtype=np.int32)
+    readers = np.repeat(every, np.diff(problem.post_start))
     touched = np.concatenate([problem.begin_head, problem.commit_head, problem.commit_tail, problem.post])
-    touching = np.concatenate([group_of, group_of, group_of, group_of[readers]])
-    node_group_start, by_node = group_by(touched, n)
-    group = np.zeros((groups, 2), np.int32)
-    group[:, DIRT] = 1
+    node_chain_start, by_node = group_by(touched, n)
 
     edges_room = 1024 + 2 * (guarded + 8 * chains)
     variables_room = 256 + alternatives + chains
@@ -611,20 +622,19 @@ def _state(problem: Problem) -> State:
         level=np.zeros((variables_room, 2), np.int32),
         clause=np.zeros((clauses_room, 4), np.int32),
         arena=np.zeros(16 * clauses_room + alternatives, np.int32),
-        chain=np.stack([problem.begin_head, problem.commit_head, problem.commit_tail], axis=1),
+        chain=chain,
         post_start=problem.post_start,
         post=problem.post,
-        group=group,
         group_start=problem.group_start,
-        group_chain=problem.group_chain.copy(),
-        node_group_start=node_group_start,
-        node_group=touching[by_node],
-        dirty_stack=np.arange(groups - 1, -1, -1, dtype=np.int32),
+        group_chain=by_place,
+        node_chain_start=node_chain_start,
+        node_chain=np.concatenate([every, every, every, readers])[by_node],
+        dirty_stack=by_place[::-1].copy(),
         pair_slot=_no_pairs(variables_room),
         conflict=np.zeros(variables_room, np.int32),
         scratch=np.zeros((4, n + 1), np.int32),
     )
-    state.meta[DIRTY] = groups
+    state.meta[DIRTY] = chains
     return state
 
 

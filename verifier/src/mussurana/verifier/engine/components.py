@@ -17,7 +17,7 @@ from numba import njit
 
 from mussurana.verifier.engine.arrays import adjacency
 from mussurana.verifier.engine.problem import Problem
-from mussurana.verifier.engine.prune import Pruned, count_below
+from mussurana.verifier.engine.prune import Pruned, count_below, reaches
 from mussurana.verifier.history import Ints, SmallInts, offsets
 
 
@@ -31,52 +31,60 @@ class Leftover:
 
 @njit(cache=True)
 def possible_edges(
-    clock, chain_of, index_in_chain, split, chain_key, key_start, head_version, tail_version, begin_head, commit_head, commit_tail,
-    post_start, post, key_row, row_chain, row_start, place, entry, source, target, is_open,
-):  # fmt: skip
+    opened, heads, split, clock, chain_of, index_in_chain, settled, settled_start, source, target, is_open
+):
     """The edges that undecided pairs might bring, up to what known edges imply.
 
     Pre:  pruning has reached its fixpoint.
-    Post: is_open[c] is 1 iff chain c is in an undecided pair that matters. Returns (number of edges, twice the number of pairs); edges
-          beyond the room in source and target are counted but not stored.
+    Post: is_open[c] is 1 iff chain c is in an undecided pair that matters. Returns (number of edges, twice the number of
+          pairs); edges beyond the room in source and target are counted but not stored.
 
     Without split, a pair of chains that are single unread writes does not matter: any order of them will do.
     """
     count = 0
     pairs = 0
-    for c in range(len(head_version)):
-        key = chain_key[c]
-        if key_start[key + 1] - key_start[key] < 2:
+    for c in range(len(opened.head_version)):
+        key, tail = opened.key[c], opened.commit_tail[c]
+        if opened.key_start[key + 1] - opened.key_start[key] < 2:
             continue
-        c_plain = not split and head_version[c] == tail_version[c] and post_start[c] == post_start[c + 1]
-        for row in range(key_row[key], key_row[key + 1]):
-            end = row_start[row + 1]
+        c_plain = not split and is_plain(opened, c)
+        for i in range(heads.key_row[key + 1] - heads.key_row[key]):
+            if settled[settled_start[c] + i]:
+                continue
+            row = heads.key_row[key] + i
+            start, end = heads.row_start[row], heads.row_start[row + 1]
             # Before the window: heads known to come before c. After it: heads that c is known to come before.
-            window = row_start[row] + count_below(place, row_start[row], end, clock[commit_tail[c], row_chain[row]])
+            window = start + count_below(heads.place, start, end, clock[tail, heads.row_chain[row]])
             first = -1
             for at in range(window, end):
-                d = entry[at]
+                d = heads.chain[at]
                 if d == c:
                     continue
-                if clock[begin_head[d], chain_of[commit_tail[c]]] > index_in_chain[commit_tail[c]]:
+                if reaches(clock, chain_of, index_in_chain, tail, opened.begin_head[d]):
                     break
-                if c_plain and head_version[d] == tail_version[d] and post_start[d] == post_start[d + 1]:
+                if c_plain and is_plain(opened, d):
                     continue
                 pairs += 1
                 is_open[c] = 1
                 # The first head of the window reaches the later ones, except commits that lie on another graph chain.
                 if first < 0:
                     if count < len(source):
-                        source[count], target[count] = commit_tail[c], begin_head[d]
+                        source[count], target[count] = tail, opened.begin_head[d]
                     count += 1
-                if first < 0 or chain_of[commit_head[d]] != chain_of[commit_head[first]]:
-                    for i in range(post_start[c], post_start[c + 1]):
+                if first < 0 or chain_of[opened.commit_head[d]] != chain_of[opened.commit_head[first]]:
+                    for j in range(opened.post_start[c], opened.post_start[c + 1]):
                         if count < len(source):
-                            source[count], target[count] = post[i], commit_head[d]
+                            source[count], target[count] = opened.post[j], opened.commit_head[d]
                         count += 1
                 if first < 0:
                     first = d
     return count, pairs
+
+
+@njit(cache=True)
+def is_plain(opened, c):
+    """Whether a chain is a single write that nobody read."""
+    return opened.head_version[c] == opened.tail_version[c] and opened.post_start[c] == opened.post_start[c + 1]
 
 
 @njit(cache=True)
@@ -129,18 +137,23 @@ def strong_components(node_count, out_start, out_to):
 
 def leave_over(pruned: Pruned, preference: SmallInts) -> Leftover:
     """The search problem that pruning left, in node numbers of its own. `preference` is an order of the graph's nodes."""
-    graph, opened, heads = pruned.graph, pruned.open, pruned.open.by_begin
-    chain_key = graph.version_key[opened.head_version]
+    graph, opened = pruned.graph, pruned.open
     is_open = np.zeros(opened.count, np.uint8)
     room = 1 << 16
     while True:
         source, target = np.empty(room, np.int32), np.empty(room, np.int32)
+        clocks = pruned.clock, pruned.chain_of, pruned.index_in_chain
         count, twice = possible_edges(
-            pruned.clock, pruned.chain_of, pruned.index_in_chain, graph.level.split, chain_key, opened.key_start,
-            opened.head_version, opened.tail_version, opened.begin_head, opened.commit_head, opened.commit_tail,
-            opened.post_start, opened.post,
-            heads.key_row_start, heads.row_chain, heads.row_start, heads.place, heads.chain, source, target, is_open,
-        )  # fmt: skip
+            opened,
+            pruned.heads,
+            graph.level.split,
+            *clocks,
+            pruned.settled,
+            pruned.settled_start,
+            source,
+            target,
+            is_open,
+        )
         if count <= room:
             break
         room = count
@@ -167,7 +180,7 @@ def leave_over(pruned: Pruned, preference: SmallInts) -> Leftover:
     post_kept = (is_open[post_of] != 0) & (component[opened.post] == component[opened.begin_head[post_of]])
     post_count = np.bincount(post_of[post_kept], minlength=opened.count)[chains]
     # A group is a key within a component, in order of components, so that the solver ends one before it starts the next.
-    label = component[opened.begin_head[chains]].astype(np.int64) * len(opened.key_start) + chain_key[chains]
+    label = component[opened.begin_head[chains]].astype(np.int64) * len(opened.key_start) + opened.key[chains]
     in_order = np.argsort(label, kind="stable")
     new_group = np.flatnonzero(np.append(True, np.diff(label[in_order]) != 0))
     return Leftover(

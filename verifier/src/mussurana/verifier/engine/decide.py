@@ -17,9 +17,9 @@ from mussurana.verifier.engine.components import Leftover, leave_over
 from mussurana.verifier.engine.graph import Graph, build_graph
 from mussurana.verifier.engine.problem import GaveUp, NoOrder, Ordered, Solver
 from mussurana.verifier.engine.prune import Pruned, prune
-from mussurana.verifier.engine.reach import topological_order
+from mussurana.verifier.engine.reach import raise_to_predecessors, topological_order
 from mussurana.verifier.engine.resolve import Resolved
-from mussurana.verifier.history import Ints, SmallInts, ranges
+from mussurana.verifier.history import UNKNOWN_TIME, History, Ints, SmallInts, ranges
 from mussurana.verifier.verdict import Choices, Settings, Witness
 
 
@@ -70,7 +70,7 @@ def decide(
 
     report("solving")
     started = perf_counter()
-    decision.leftover = leftover = leave_over(pruned, pruned.order)
+    decision.leftover = leftover = leave_over(pruned, likely_order(pruned, resolved.history))
     decision.choices = Choices(pairs, pairs - leftover.undecided_pairs, leftover.undecided_pairs)
     order = pruned.order
     if leftover.undecided_pairs:
@@ -87,6 +87,24 @@ def decide(
     if not decision.refused and not decision.gave_up:
         decision.witness = _witness(graph, order)
     return decision
+
+
+def likely_order(pruned: Pruned, history: History) -> SmallInts:
+    """An order of all nodes that follows the known edges and is probably close to what happened.
+
+    The clients' clocks tell best. Without them, the number of nodes that are known to come before a node does: it grows along every edge.
+    """
+    graph = pruned.graph
+    begin, commit = history.begin_ns[graph.txns], history.committed_ns[graph.txns]
+    if (commit == UNKNOWN_TIME).all():
+        wish = pruned.clock.sum(axis=1, dtype=np.int64)
+    else:
+        wish = np.full(graph.node_count, UNKNOWN_TIME)
+        wish[graph.begin] = begin
+        wish[graph.commit] = commit
+        in_start, in_from, _ = adjacency(pruned.edges.target, pruned.edges.source, graph.node_count)
+        raise_to_predecessors(pruned.order, in_start, in_from, wish)
+    return pruned.order[np.argsort(wish[pruned.order], kind="stable")]
 
 
 def _order_all(pruned: Pruned, leftover: Leftover, solution: Ordered) -> SmallInts:

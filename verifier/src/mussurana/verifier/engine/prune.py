@@ -15,32 +15,32 @@ The initial version's chain comes before all others of its key; that is where pr
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
 from mussurana.verifier.engine.arrays import adjacency, group_by
 from mussurana.verifier.engine.graph import RW, WW, Edges, Graph
-from mussurana.verifier.engine.reach import count_reaching, cover_by_chains, topological_order
+from mussurana.verifier.engine.reach import clock_type, count_reaching, cover_by_chains, topological_order
 from mussurana.verifier.history import Ints, SmallInts, offsets
 
 
-@dataclass(frozen=True)
-class Heads:
-    """The heads of open chains, sorted by key, graph chain and place on it. A *row* holds those of one key on one graph chain."""
+class Heads(NamedTuple):
+    """The heads of open chains, sorted by key, graph chain and place on it. A *row* is what one key has on one graph chain."""
 
-    key_row_start: Ints  # rows of key k: key_row_start[k] : key_row_start[k + 1]
+    key_row: Ints  # rows of key k: key_row[k] : key_row[k + 1]
     row_chain: SmallInts  # per row: its graph chain
     row_start: Ints  # entries of row i: row_start[i] : row_start[i + 1]
     place: SmallInts  # per entry: index on the graph chain
     chain: SmallInts  # per entry: the open chain whose head this is
 
 
-@dataclass
-class Open:
+class Open(NamedTuple):
     """The version chains whose order is open: all that do not start with the initial version, grouped by key."""
 
     key_start: Ints  # open chains of key k: key_start[k] : key_start[k + 1]
+    key: SmallInts
     head_version: SmallInts
     tail_version: SmallInts
     begin_head: SmallInts
@@ -48,12 +48,11 @@ class Open:
     commit_tail: SmallInts
     post_start: Ints  # begins of the readers of the last version, the last one on each graph chain
     post: SmallInts
-    first_tail: SmallInts  # per key: commit node of the last version of the initial chain, -1 if nobody replaced the initial one
+    # per key: the chain of the initial version
+    first_tail: SmallInts  # commit node of its last version, -1 if nobody replaced the initial one
     first_tail_version: SmallInts
     first_post_start: Ints
     first_post: SmallInts
-    by_begin: Heads
-    by_commit: Heads
 
     @property
     def count(self) -> int:
@@ -66,6 +65,16 @@ class Open:
         return int((per_key * (per_key - 1) // 2).sum())
 
 
+class Found(NamedTuple):
+    """Columns for edges that pruning finds."""
+
+    source: SmallInts
+    target: SmallInts
+    kind: np.ndarray
+    version: SmallInts
+    next_version: SmallInts
+
+
 @dataclass
 class Pruned:
     """The graph after pruning: all known edges, and the clocks over them. `cyclic` means rejected."""
@@ -75,6 +84,11 @@ class Pruned:
     derived_start: list[int]  # where each pass starts in `edges`; the edges of a pass follow from those before it
     cyclic: bool
     open: Open
+    heads: Heads  # by begins
+    settled: (
+        np.ndarray
+    )  # for each open chain and each row of its key: the row's heads are all known to be before or after it
+    settled_start: Ints
     chain_of: SmallInts
     index_in_chain: SmallInts
     clock: np.ndarray
@@ -127,104 +141,129 @@ def count_below(place, first, end, limit):
 
 
 @njit(cache=True)
-def _add(source, target, kind, version, next_version, at, u, v, k, a, b):
-    source[at], target[at], kind[at], version[at], next_version[at] = u, v, k, a, b
+def put(found, at, source, target, kind, version, next_version):
+    """Store an edge and return where the next one goes."""
+    found.source[at], found.target[at], found.kind[at] = source, target, kind
+    found.version[at], found.next_version[at] = version, next_version
     return at + 1
 
 
 @njit(cache=True)
-def order_initial_chains(
-    key_start, head_version, begin_head, commit_head, first_tail, first_tail_version, first_post_start, first_post,
-    begin_key_row, begin_row_start, begin_entry, commit_key_row, commit_row_start, commit_entry,
-    source, target, kind, version, next_version, added, from_key,
-):  # fmt: skip
-    """Put the chain of the initial version before all other chains of its key. Returns (edges so far, next key); call again if it is not past the last."""
-    for key in range(from_key, len(key_start) - 1):
-        rows = begin_key_row[key + 1] - begin_key_row[key] + commit_key_row[key + 1] - commit_key_row[key]
-        if added + rows * (1 + first_post_start[key + 1] - first_post_start[key]) > len(source):
-            return added, key
-        if first_tail[key] >= 0:
-            for row in range(begin_key_row[key], begin_key_row[key + 1]):
-                d = begin_entry[begin_row_start[row]]
-                added = _add(source, target, kind, version, next_version, added,
-                             first_tail[key], begin_head[d], WW, first_tail_version[key], head_version[d])  # fmt: skip
-        for row in range(commit_key_row[key], commit_key_row[key + 1]):
-            d = commit_entry[commit_row_start[row]]
-            for at in range(first_post_start[key], first_post_start[key + 1]):
-                added = _add(source, target, kind, version, next_version, added,
-                             first_post[at], commit_head[d], RW, first_tail_version[key], head_version[d])  # fmt: skip
-    return added, len(key_start) - 1
+def order_initial_chains(opened, by_begin, by_commit, found, count, key):
+    """Put the chain of the initial version before all other chains of its key.
+
+    Starts at `key` with `count` edges found. Returns (edges found, next key); there was no room for more if that is not the end.
+    """
+    while key < len(opened.key_start) - 1:
+        first, last = opened.first_post_start[key], opened.first_post_start[key + 1]
+        rows = by_begin.key_row[key + 1] - by_begin.key_row[key] + by_commit.key_row[key + 1] - by_commit.key_row[key]
+        if count + rows * (1 + last - first) > len(found.source):
+            break
+        version = opened.first_tail_version[key]
+        if opened.first_tail[key] >= 0:
+            for row in range(by_begin.key_row[key], by_begin.key_row[key + 1]):
+                d = by_begin.chain[by_begin.row_start[row]]
+                tail, head = opened.first_tail[key], opened.begin_head[d]
+                count = put(found, count, tail, head, WW, version, opened.head_version[d])
+        for row in range(by_commit.key_row[key], by_commit.key_row[key + 1]):
+            d = by_commit.chain[by_commit.row_start[row]]
+            for at in range(first, last):
+                reader, head = opened.first_post[at], opened.commit_head[d]
+                count = put(found, count, reader, head, RW, version, opened.head_version[d])
+        key += 1
+    return count, key
 
 
 @njit(cache=True)
 def order_forced_chains(
-    clock, chain_of, index_in_chain, changed, split, chain_key, head_version, tail_version, begin_head, commit_head, commit_tail, post_start, post,
-    key_start, begin_key_row, begin_row_chain, begin_row_start, begin_place, begin_entry,
-    commit_key_row, commit_row_chain, commit_row_start, commit_place, commit_entry,
-    source, target, kind, version, next_version, added, from_chain, room,
-):  # fmt: skip
+    opened,
+    heads,
+    by_begins,
+    by_commits,
+    clock,
+    chain_of,
+    index_in_chain,
+    changed,
+    settled,
+    settled_start,
+    found,
+    count,
+    c,
+):
     """Add the edges for pairs of chains that have only one possible order, given the clocks.
 
-    Only chains whose clocks changed are looked at. Returns (edges so far, next chain); call again with more room if it is not past the last.
-    Pre: `room` is at least the most edges that one chain can add.
+    `heads` are sorted by begins, by commits, or by both where these are the same nodes. Only chains whose clocks changed are
+    looked at, and of each only the rows that are not settled: all their heads are known to be before or after it.
+    Starts at chain `c` with `count` edges found. Returns (edges found, next chain); there was no room for more if that is not the end.
     """
-    for c in range(from_chain, len(head_version)):
-        key = chain_key[c]
-        if key_start[key + 1] - key_start[key] < 2:
+    while c < len(opened.head_version):
+        key = opened.key[c]
+        rows = heads.key_row[key + 1] - heads.key_row[key]
+        stale = changed[opened.commit_tail[c]] != 0
+        for at in range(opened.post_start[c], opened.post_start[c + 1]):
+            stale = stale or changed[opened.post[at]] != 0
+        if not stale or opened.key_start[key + 1] - opened.key_start[key] < 2:
+            c += 1
             continue
-        stale = changed[commit_tail[c]] != 0
-        for at in range(post_start[c], post_start[c + 1]):
-            stale = stale or changed[post[at]] != 0
-        if not stale:
-            continue
-        if added + room > len(source):
-            return added, c
-        for side in range(2 if split else 1):
-            rows = begin_key_row if side == 0 else commit_key_row
-            row_chain = begin_row_chain if side == 0 else commit_row_chain
-            row_start = begin_row_start if side == 0 else commit_row_start
-            place = begin_place if side == 0 else commit_place
-            entry = begin_entry if side == 0 else commit_entry
-            for row in range(rows[key], rows[key + 1]):
-                s = row_chain[row]
-                limit = 0
-                if side == 0:
-                    limit = clock[commit_tail[c], s]
-                if side == 1 or not split:
-                    for at in range(post_start[c], post_start[c + 1]):
-                        limit = max(limit, clock[post[at], s])
-                if limit == 0:
-                    continue
-                last = row_start[row] + count_below(place, row_start[row], row_start[row + 1], limit) - 1
-                if last >= row_start[row] and entry[last] == c:
-                    last -= 1
-                if last < row_start[row]:
-                    continue
-                d = entry[last]
-                if not reaches(clock, chain_of, index_in_chain, commit_tail[d], begin_head[c]):
-                    added = _add(source, target, kind, version, next_version, added,
-                                 commit_tail[d], begin_head[c], WW, tail_version[d], head_version[c])  # fmt: skip
-                for at in range(post_start[d], post_start[d + 1]):
-                    if not reaches(clock, chain_of, index_in_chain, post[at], commit_head[c]):
-                        added = _add(source, target, kind, version, next_version, added,
-                                     post[at], commit_head[c], RW, tail_version[d], head_version[c])  # fmt: skip
-    return added, len(head_version)
+        start_count = count
+        full = False
+        for i in range(rows):
+            if settled[settled_start[c] + i]:
+                continue
+            row = heads.key_row[key] + i
+            first, end = heads.row_start[row], heads.row_start[row + 1]
+            limit = 0
+            if by_begins:
+                limit = clock[opened.commit_tail[c], heads.row_chain[row]]
+            if by_commits:
+                for at in range(opened.post_start[c], opened.post_start[c + 1]):
+                    limit = max(limit, clock[opened.post[at], heads.row_chain[row]])
+            below = first + count_below(heads.place, first, end, limit)
+            after = below
+            if after < end and heads.chain[after] == c:
+                after += 1
+            last = below - 1
+            if last >= first and heads.chain[last] == c:
+                last -= 1
+            if after == end or reaches(
+                clock, chain_of, index_in_chain, opened.commit_tail[c], opened.begin_head[heads.chain[after]]
+            ):
+                settled[settled_start[c] + i] = 1
+            if last < first:
+                continue
+            d = heads.chain[last]
+            if count + 1 + opened.post_start[d + 1] - opened.post_start[d] > len(found.source):
+                full = True
+                break
+            version, next_version = opened.tail_version[d], opened.head_version[c]
+            if not reaches(clock, chain_of, index_in_chain, opened.commit_tail[d], opened.begin_head[c]):
+                count = put(found, count, opened.commit_tail[d], opened.begin_head[c], WW, version, next_version)
+            for at in range(opened.post_start[d], opened.post_start[d + 1]):
+                if not reaches(clock, chain_of, index_in_chain, opened.post[at], opened.commit_head[c]):
+                    count = put(found, count, opened.post[at], opened.commit_head[c], RW, version, next_version)
+        if full:
+            # Not all of this chain's edges fit: take back what it settled and let the caller come again with more room.
+            count = start_count
+            for i in range(rows):
+                settled[settled_start[c] + i] = 0
+            break
+        c += 1
+    return count, c
 
 
-def _sort_heads(
-    node: SmallInts, chain_key: SmallInts, key_count: int, chain_of: SmallInts, index_in_chain: SmallInts
+def sort_heads(
+    node: SmallInts, key: SmallInts, key_count: int, chain_of: SmallInts, index_in_chain: SmallInts
 ) -> Heads:
-    place = index_in_chain[node]
-    chain = chain_of[node]
+    place, chain = index_in_chain[node], chain_of[node]
     by_place = group_by(place, int(place.max(initial=-1)) + 1)[1]
     by_chain = by_place[group_by(chain[by_place], int(chain.max(initial=-1)) + 1)[1]]
-    entry = by_chain[group_by(chain_key[by_chain], key_count)[1]]
+    entry = by_chain[group_by(key[by_chain], key_count)[1]]
     new_row = np.ones(len(entry), bool)
-    new_row[1:] = (np.diff(chain_key[entry]) != 0) | (np.diff(chain[entry]) != 0)
+    new_row[1:] = (np.diff(key[entry]) != 0) | (np.diff(chain[entry]) != 0)
     row_start = np.append(np.flatnonzero(new_row), len(entry))
     first = entry[row_start[:-1]]
     return Heads(
-        key_row_start=offsets(np.bincount(chain_key[first], minlength=key_count)),
+        key_row=offsets(np.bincount(key[first], minlength=key_count)),
         row_chain=chain[first],
         row_start=row_start,
         place=place[entry],
@@ -236,75 +275,61 @@ def find_open(graph: Graph, chain_of: SmallInts, index_in_chain: SmallInts, chai
     chains, key_count = graph.chains, int(np.count_nonzero(graph.version_txn < 0))
     head, tail = chains.chain_head[key_count:], chains.chain_tail[key_count:]
     first_tail = chains.chain_tail[:key_count]
-    chain_key = graph.version_key[head]
-    post_start, post = last_readers(
-        tail, chains.reader_start, chains.reader, graph.begin, chain_of, index_in_chain, chain_count
-    )
-    first_post_start, first_post = last_readers(
-        first_tail, chains.reader_start, chains.reader, graph.begin, chain_of, index_in_chain, chain_count
-    )
-    begin_head, commit_head = graph.begin[graph.version_txn[head]], graph.commit[graph.version_txn[head]]
-    by_begin = _sort_heads(begin_head, chain_key, key_count, chain_of, index_in_chain)
+    key = graph.version_key[head]
+    readers = chains.reader_start, chains.reader, graph.begin, chain_of, index_in_chain, chain_count
+    post_start, post = last_readers(tail, *readers)
+    first_post_start, first_post = last_readers(first_tail, *readers)
+    first_writer = graph.version_txn[first_tail]
     return Open(
-        key_start=offsets(np.bincount(chain_key, minlength=key_count)),
+        key_start=offsets(np.bincount(key, minlength=key_count)),
+        key=key,
         head_version=head,
         tail_version=tail,
-        begin_head=begin_head,
-        commit_head=commit_head,
+        begin_head=graph.begin[graph.version_txn[head]],
+        commit_head=graph.commit[graph.version_txn[head]],
         commit_tail=graph.commit[graph.version_txn[tail]],
         post_start=post_start,
         post=post,
-        first_tail=np.where(graph.version_txn[first_tail] >= 0, graph.commit[graph.version_txn[first_tail]], -1).astype(
-            np.int32
-        ),
+        first_tail=np.where(first_writer >= 0, graph.commit[first_writer], -1).astype(np.int32),
         first_tail_version=first_tail,
         first_post_start=first_post_start,
         first_post=first_post,
-        by_begin=by_begin,
-        by_commit=_sort_heads(commit_head, chain_key, key_count, chain_of, index_in_chain)
-        if graph.level.split
-        else by_begin,
     )
 
 
-class _DerivedEdges:
+class DerivedEdges:
     """Edges found by pruning, in growing columns and as linked lists from both ends."""
 
-    def __init__(self, node_count: int, room: int) -> None:
+    def __init__(self, node_count: int) -> None:
         self.count = 0
         self.first_out = np.full(node_count, -1, np.int32)
         self.first_in = np.full(node_count, -1, np.int32)
-        self.source, self.target, self.version, self.next_version, self.next_out, self.next_in = (
-            np.empty(room, np.int32) for _ in range(6)
-        )
-        self.kind = np.empty(room, np.uint8)
+        self.next_out = np.empty(0, np.int32)
+        self.next_in = np.empty(0, np.int32)
+        self.found = Found(*(np.empty(0, dtype) for dtype in (np.int32, np.int32, np.uint8, np.int32, np.int32)))
+        self.fresh = np.ones(node_count, np.uint8)  # per node: a new edge leads to it
+        self.make_room()
 
-    def make_room(self, room: int) -> None:
-        if self.count + room > len(self.source):
-            for name in ("source", "target", "version", "next_version", "next_out", "next_in", "kind"):
-                old = getattr(self, name)
-                new = np.empty(max(2 * len(old), self.count + room), old.dtype)
-                new[: self.count] = old[: self.count]
-                setattr(self, name, new)
+    def make_room(self) -> None:
+        size = max(1024, 2 * len(self.next_out))
 
-    def link(self, count: int, fresh: np.ndarray) -> None:
-        """Take the edges up to `count` into the lists, and mark their targets."""
-        link_edges(
-            self.source,
-            self.target,
-            self.first_out,
-            self.first_in,
-            self.next_out,
-            self.next_in,
-            self.count,
-            count,
-            fresh,
-        )
+        def longer(old: np.ndarray) -> np.ndarray:
+            new = np.empty(size, old.dtype)
+            new[: self.count] = old[: self.count]
+            return new
+
+        self.next_out, self.next_in = longer(self.next_out), longer(self.next_in)
+        self.found = Found(*map(longer, self.found))
+
+    def link(self, count: int) -> None:
+        """Take the edges up to `count` into the lists, and mark their targets as fresh."""
+        ends = self.found.source, self.found.target
+        lists = self.first_out, self.first_in, self.next_out, self.next_in
+        link_edges(*ends, *lists, self.count, count, self.fresh)
         self.count = count
 
     def edges(self) -> Edges:
-        n = self.count
-        return Edges(self.source[:n], self.target[:n], self.kind[:n], self.version[:n], self.next_version[:n])
+        return Edges(*(column[: self.count] for column in self.found))
 
 
 @njit(cache=True)
@@ -325,59 +350,57 @@ def prune(graph: Graph) -> Pruned:
     out_start, out_to, _ = adjacency(own.source, own.target, n)
     in_start, in_from, _ = adjacency(own.target, own.source, n)
     order = np.empty(n, np.int32)
-    derived = _DerivedEdges(n, 1024)
+    derived = DerivedEdges(n)
     derived_start = [len(own.source)]
-    chain_of, index_in_chain = np.zeros(n, np.int32), np.zeros(n, np.int32)
 
     def sort() -> bool:
-        done = topological_order(n, out_start, out_to, derived.first_out, derived.next_out, derived.target, order)
-        return bool(done == n)
+        lists = derived.first_out, derived.next_out, derived.found.target
+        return bool(topological_order(n, out_start, out_to, *lists, order) == n)
 
     acyclic = sort()
-    # With a cycle there is no order to cover by chains; one chain per node keeps what follows well-formed.
+    # With a cycle there is no order to cover by chains, and no clock either.
+    chain_of, index_in_chain = np.zeros(n, np.int32), np.zeros(n, np.int32)
     chain_count = cover_by_chains(order, in_start, in_from, graph.next_node, chain_of, index_in_chain) if acyclic else 1
-    opened = find_open(graph, chain_of, index_in_chain, chain_count)
-    clock = np.zeros((n if acyclic else 0, chain_count), np.int32)
-    fresh, changed = np.ones(n, np.uint8), np.zeros(n, np.uint8)
+    places = chain_of, index_in_chain
+    opened = find_open(graph, *places, chain_count)
+    key_count = len(opened.key_start) - 1
+    by_begin = by_commit = sort_heads(opened.begin_head, opened.key, key_count, *places)
+    sides = [(by_begin, True, not graph.level.split)]
+    if graph.level.split:
+        by_commit = sort_heads(opened.commit_head, opened.key, key_count, *places)
+        sides.append((by_commit, False, True))
 
     if acyclic:
-        key_count, key = len(opened.key_start) - 1, 0
+        key = 0
         while True:
-            count, key = order_initial_chains(
-                opened.key_start, opened.head_version, opened.begin_head, opened.commit_head,
-                opened.first_tail, opened.first_tail_version, opened.first_post_start, opened.first_post,
-                opened.by_begin.key_row_start, opened.by_begin.row_start, opened.by_begin.chain,
-                opened.by_commit.key_row_start, opened.by_commit.row_start, opened.by_commit.chain,
-                derived.source, derived.target, derived.kind, derived.version, derived.next_version, derived.count, key,
-            )  # fmt: skip
-            derived.link(count, fresh)
-            if key >= key_count:
+            count, key = order_initial_chains(opened, by_begin, by_commit, derived.found, derived.count, key)
+            derived.link(count)
+            if key == key_count:
                 break
-            derived.make_room(2 * len(derived.source) + _most_initial_edges(opened))
+            derived.make_room()
         acyclic = sort()
 
-    chain_key = graph.version_key[opened.head_version]
-    room = _most_forced_edges(opened, chain_key, graph.level.split)
+    clock_dtype = clock_type(int(index_in_chain.max(initial=0)) + 1)
+    clock = np.zeros((n if acyclic else 0, chain_count), clock_dtype)
+    changed = np.zeros(n, np.uint8)
+    settled_starts = [offsets(np.diff(heads.key_row)[opened.key]) for heads, _, _ in sides]
+    settled = [np.zeros(int(start[-1]), np.uint8) for start in settled_starts]
     while acyclic:
         derived_start.append(len(own.source) + derived.count)
-        count_reaching(
-            order, in_start, in_from, derived.first_in, derived.next_in, derived.source,
-            chain_of, index_in_chain, fresh, clock, changed,
-        )  # fmt: skip
-        fresh[:] = 0
+        lists = derived.first_in, derived.next_in, derived.found.source
+        count_reaching(order, in_start, in_from, *lists, *places, derived.fresh, clock, changed)
+        derived.fresh[:] = 0
         before = derived.count
-        chain = 0
-        while chain < opened.count:
-            derived.make_room(room)
-            count, chain = order_forced_chains(
-                clock, chain_of, index_in_chain, changed, graph.level.split, chain_key,
-                opened.head_version, opened.tail_version, opened.begin_head, opened.commit_head, opened.commit_tail, opened.post_start, opened.post,
-                opened.key_start,
-                opened.by_begin.key_row_start, opened.by_begin.row_chain, opened.by_begin.row_start, opened.by_begin.place, opened.by_begin.chain,
-                opened.by_commit.key_row_start, opened.by_commit.row_chain, opened.by_commit.row_start, opened.by_commit.place, opened.by_commit.chain,
-                derived.source, derived.target, derived.kind, derived.version, derived.next_version, derived.count, chain, room,
-            )  # fmt: skip
-            derived.link(count, fresh)
+        for (heads, *by), flags, flags_start in zip(sides, settled, settled_starts, strict=True):
+            chain = 0
+            while True:
+                count, chain = order_forced_chains(
+                    opened, heads, *by, clock, *places, changed, flags, flags_start, derived.found, derived.count, chain
+                )
+                derived.link(count)
+                if chain == opened.count:
+                    break
+                derived.make_room()
         if derived.count == before:
             break
         acyclic = sort()
@@ -388,19 +411,11 @@ def prune(graph: Graph) -> Pruned:
         derived_start=derived_start,
         cyclic=not acyclic,
         open=opened,
+        heads=by_begin,
+        settled=settled[0],
+        settled_start=settled_starts[0],
         chain_of=chain_of,
         index_in_chain=index_in_chain,
         clock=clock,
         order=order,
     )
-
-
-def _most_initial_edges(opened: Open) -> int:
-    rows = np.diff(opened.by_begin.key_row_start) + np.diff(opened.by_commit.key_row_start)
-    return int((rows * (1 + np.diff(opened.first_post_start))).max(initial=0))
-
-
-def _most_forced_edges(opened: Open, chain_key: SmallInts, split: bool) -> int:
-    """The most edges that one chain can add: for each row of its key, one chain's worth."""
-    rows = np.diff(opened.by_begin.key_row_start) + (np.diff(opened.by_commit.key_row_start) if split else 0)
-    return int(rows.max(initial=0)) * (1 + int(np.diff(opened.post_start).max(initial=0)))

@@ -7,6 +7,8 @@ Where there is no session order the chains are a greedy cover of the known graph
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 
@@ -91,59 +93,59 @@ def count_reaching(
 ):
     """Bring `clock` up to date: how many nodes of each chain reach each node.
 
-    Pre:  `order` is a topological order; `clock` is zero, or right for the graph without the edges added since; fresh[v] is 1 where
-          v has a new incoming edge (everywhere, the first time).
+    Pre:  `order` is a topological order; `clock` is zero, or right for the graph without the edges added since; fresh[v]
+          is 1 where v has a new incoming edge (everywhere, the first time).
     Post: u reaches v, or u is v, iff clock[v, chain_of[u]] > index_in_chain[u]. changed[v] tells whether v's row grew.
     """
     chains = clock.shape[1]
+    row = np.zeros(chains, clock.dtype)
     for at in range(len(order)):
         v = order[at]
         stale = fresh[v] != 0
-        if not stale:
-            for i in range(in_start[v], in_start[v + 1]):
-                if changed[in_from[i]]:
-                    stale = True
-                    break
-            if not stale:
-                e = extra_in[v]
-                while e >= 0:
-                    if changed[extra_from[e]]:
-                        stale = True
-                        break
-                    e = extra_next[e]
+        for i in range(in_start[v], in_start[v + 1]):
+            stale = stale or changed[in_from[i]] != 0
+        e = extra_in[v]
+        while e >= 0 and not stale:
+            stale = changed[extra_from[e]] != 0
+            e = extra_next[e]
         changed[v] = 0
         if not stale:
             continue
-        row = clock[v]
-        before = np.int64(0)
-        after = np.int64(0)
-        for c in range(chains):
-            before += row[c]
+        row[:] = 0
         for i in range(in_start[v], in_start[v + 1]):
-            other = clock[in_from[i]]
-            for c in range(chains):
-                row[c] = max(row[c], other[c])
+            merge_clock(clock, chain_of, index_in_chain, in_from[i], row)
         e = extra_in[v]
         while e >= 0:
-            other = clock[extra_from[e]]
-            for c in range(chains):
-                row[c] = max(row[c], other[c])
+            merge_clock(clock, chain_of, index_in_chain, extra_from[e], row)
             e = extra_next[e]
-        row[chain_of[v]] = max(row[chain_of[v]], index_in_chain[v] + 1)
+        row[chain_of[v]] = index_in_chain[v] + 1
+        old = clock[v]
+        grown = 0
         for c in range(chains):
-            after += row[c]
-        if after != before:
-            changed[v] = 1
+            grown |= row[c] ^ old[c]
+            old[c] = row[c]
+        changed[v] = grown != 0
 
 
 @njit(cache=True)
-def no_earlier_than_predecessors(order, in_start, in_from, extra_in, extra_next, extra_from, wish):
-    """Raise each node's wish to at least that of its predecessors, so that sorting by it (ties by `order`) is topological."""
+def merge_clock(clock, chain_of, index_in_chain, u, row):
+    """Take into `row` all that reaches u. Where the row has u already it has all of that, for reaching is transitive."""
+    if row[chain_of[u]] > index_in_chain[u]:
+        return
+    other = clock[u]
+    for c in range(len(row)):  # without a branch, so that it becomes SIMD code
+        row[c] = max(row[c], other[c])
+
+
+def clock_type(chain_length_max: int) -> type[np.unsignedinteger[Any]]:
+    """Half the memory traffic for chains of ordinary length. Two types and no more, since kernels are compiled for each."""
+    return np.uint16 if chain_length_max < 2**16 else np.uint32
+
+
+@njit(cache=True)
+def raise_to_predecessors(order, in_start, in_from, wish):
+    """Raise each node's wish to at least that of its predecessors, so that sorting by it (ties as in `order`) is topological."""
     for at in range(len(order)):
         v = order[at]
         for i in range(in_start[v], in_start[v + 1]):
             wish[v] = max(wish[v], wish[in_from[i]])
-        e = extra_in[v]
-        while e >= 0:
-            wish[v] = max(wish[v], wish[extra_from[e]])
-            e = extra_next[e]

@@ -1,4 +1,7 @@
-"""MonoSAT, the solver behind Cobra and Viper, for those who have it: it is not on PyPI, so it is used only when it can be imported."""
+"""MonoSAT, the solver behind Cobra and Viper, for those who have it.
+
+It is not on PyPI, so it is used only when it can be imported.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,18 @@ from collections.abc import Callable
 
 import numpy as np
 
-from mussurana.verifier.engine.problem import NoOrder, Ordered, Problem, Solution
-from mussurana.verifier.solvers.sat import sort_or_cycle
+from mussurana.verifier.engine.problem import GaveUp, NoOrder, Ordered, Problem, Solution
+from mussurana.verifier.solvers.cycles import sort_or_cycle
+
+try:
+    import monosat
+except ImportError as error:
+    raise ImportError("the monosat solver needs MonoSAT's Python binding, built from its sources") from error
+
+CONFLICTS_PER_CALL = 10_000  # how often MonoSAT comes back so that the clock can be looked at
 
 
 def solve(problem: Problem, out_of_time: Callable[[], bool]) -> Solution:
-    """MonoSAT's Python binding has no way to stop early, so the budget does not apply."""
-    try:
-        import monosat
-    except ImportError as error:
-        raise ImportError("the monosat solver needs MonoSAT's Python binding, built from its sources") from error
-
     monosat.Monosat().newSolver()
     graph = monosat.Graph()
     nodes = [graph.addNode() for _ in range(problem.node_count)]
@@ -45,7 +49,14 @@ def solve(problem: Problem, out_of_time: Callable[[], bool]) -> Solution:
         for u, v in problem.edges_if_before(d, c):
             monosat.AssertClause([first, edge(u, v)])
     monosat.Assert(graph.acyclic())
-    if not monosat.Solve():
+    while True:
+        try:
+            solved = monosat.Solve(conflict_limit=CONFLICTS_PER_CALL)
+            break
+        except monosat.SolveException:  # the limit was reached
+            if out_of_time():
+                return GaveUp()
+    if not solved:
         return NoOrder(np.arange(problem.node_count, dtype=np.int32))
     successors: list[list[tuple[int, tuple[int, ...]]]] = [[] for _ in range(problem.node_count)]
     for u, v, literal in edges:
