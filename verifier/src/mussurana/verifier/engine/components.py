@@ -135,37 +135,36 @@ def strong_components(node_count, out_start, out_to):
     return component, count
 
 
-def leave_over(pruned: Pruned, preference: SmallInts) -> Leftover:
-    """The search problem that pruning left, in node numbers of its own. `preference` is an order of the graph's nodes."""
-    graph, opened = pruned.graph, pruned.open
-    is_open = np.zeros(opened.count, np.uint8)
+def undecided(pruned: Pruned) -> tuple[np.ndarray, int, SmallInts, SmallInts]:
+    """Which open chains are in undecided pairs, how many such pairs there are, and the edges that they might bring."""
+    is_open = np.zeros(pruned.open.count, np.uint8)
+    clocks = pruned.clock, pruned.chain_of, pruned.index_in_chain, pruned.settled, pruned.settled_start
     room = 1 << 16
     while True:
         source, target = np.empty(room, np.int32), np.empty(room, np.int32)
-        clocks = pruned.clock, pruned.chain_of, pruned.index_in_chain
-        count, twice = possible_edges(
-            opened,
-            pruned.heads,
-            graph.level.split,
-            *clocks,
-            pruned.settled,
-            pruned.settled_start,
-            source,
-            target,
-            is_open,
-        )
+        split = pruned.graph.level.split
+        count, twice = possible_edges(pruned.open, pruned.heads, split, *clocks, source, target, is_open)
         if count <= room:
-            break
+            return is_open, twice // 2, source[:count], target[:count]
         room = count
-    if twice == 0:
+
+
+def leave_over(pruned: Pruned, preference: SmallInts) -> Leftover:
+    """The search problem that pruning left, in node numbers of its own. `preference` is an order of the graph's nodes."""
+    graph, opened, known = pruned.graph, pruned.open, pruned.edges
+    if pruned.too_wide:
+        is_open = (np.diff(opened.key_start)[opened.key] > 1).astype(np.uint8)
+        pairs, component, component_count = opened.pairs, np.zeros(graph.node_count, np.int32), 1
+    else:
+        is_open, pairs, source, target = undecided(pruned)
+        sources, targets = np.concatenate([known.source, source]), np.concatenate([known.target, target])
+        component, component_count = strong_components(
+            graph.node_count, *adjacency(sources, targets, graph.node_count)[:2]
+        )
+    if pairs == 0:
         nothing = np.zeros(0, np.int32)
         return Leftover(0, Problem(0, nothing, nothing, nothing), nothing.astype(np.int64), nothing.astype(np.int64))
 
-    known = pruned.edges
-    out_start, out_to, _ = adjacency(
-        np.concatenate([known.source, source[:count]]), np.concatenate([known.target, target[:count]]), graph.node_count
-    )
-    component, component_count = strong_components(graph.node_count, out_start, out_to)
     chains = np.flatnonzero(is_open)
     wanted = np.zeros(component_count, bool)
     wanted[component[opened.begin_head[chains]]] = True
@@ -184,7 +183,7 @@ def leave_over(pruned: Pruned, preference: SmallInts) -> Leftover:
     in_order = np.argsort(label, kind="stable")
     new_group = np.flatnonzero(np.append(True, np.diff(label[in_order]) != 0))
     return Leftover(
-        undecided_pairs=twice // 2,
+        undecided_pairs=pairs,
         problem=Problem(
             node_count=len(nodes),
             source=number[known.source[kept]],

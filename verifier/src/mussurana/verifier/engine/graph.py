@@ -76,8 +76,12 @@ class Graph:
     chains: VersionChains
 
 
-def build_graph(resolved: Resolved, settings: Settings) -> Graph:
-    """The graph of a resolved history at a level."""
+def keeps_sessions(settings: Settings) -> bool:
+    return settings.session_order and LEVELS[settings.level].session_order
+
+
+def build_graph(resolved: Resolved, settings: Settings, with_sessions: bool) -> Graph:
+    """The graph of a resolved history at a level, with or without the order of sessions."""
     level = LEVELS[settings.level]
     history = resolved.history
     txns = np.flatnonzero(resolved.in_effect)
@@ -101,7 +105,7 @@ def build_graph(resolved: Resolved, settings: Settings) -> Graph:
 
     next_node = np.full(len(node_txn), -1, np.int32)
     next_node[begin[begin != commit]] = commit[begin != commit]
-    if level.session_order and settings.session_order:
+    if with_sessions:
         before, after = _session_pairs(history.session[txns], history.status[txns])
         parts.append(Edges.of(commit[before], begin[after], SESSION))
         certain = history.status[txns[after]] != Status.IN_DOUBT

@@ -25,6 +25,8 @@ from mussurana.verifier.engine.graph import RW, WW, Edges, Graph
 from mussurana.verifier.engine.reach import clock_type, count_reaching, cover_by_chains, topological_order
 from mussurana.verifier.history import Ints, SmallInts, offsets
 
+CLOCK_BYTES_MAX = 1 << 30  # more would not pay: a graph that needs it has hardly any order to prune with
+
 
 class Heads(NamedTuple):
     """The heads of open chains, sorted by key, graph chain and place on it. A *row* is what one key has on one graph chain."""
@@ -77,12 +79,13 @@ class Found(NamedTuple):
 
 @dataclass
 class Pruned:
-    """The graph after pruning: all known edges, and the clocks over them. `cyclic` means rejected."""
+    """The graph after pruning: all known edges, and the clocks over them."""
 
     graph: Graph
     edges: Edges  # the graph's own edges, then those that pruning derived
     derived_start: list[int]  # where each pass starts in `edges`; the edges of a pass follow from those before it
-    cyclic: bool
+    cyclic: bool  # there is no order
+    too_wide: bool  # there was no room for clocks: nothing is pruned but the order of initial versions
     open: Open
     heads: Heads  # by begins
     settled: (
@@ -381,11 +384,12 @@ def prune(graph: Graph) -> Pruned:
         acyclic = sort()
 
     clock_dtype = clock_type(int(index_in_chain.max(initial=0)) + 1)
-    clock = np.zeros((n if acyclic else 0, chain_count), clock_dtype)
+    too_wide = n * chain_count * np.dtype(clock_dtype).itemsize > CLOCK_BYTES_MAX
+    clock = np.zeros((n if acyclic and not too_wide else 0, chain_count), clock_dtype)
     changed = np.zeros(n, np.uint8)
     settled_starts = [offsets(np.diff(heads.key_row)[opened.key]) for heads, _, _ in sides]
     settled = [np.zeros(int(start[-1]), np.uint8) for start in settled_starts]
-    while acyclic:
+    while acyclic and not too_wide:
         derived_start.append(len(own.source) + derived.count)
         lists = derived.first_in, derived.next_in, derived.found.source
         count_reaching(order, in_start, in_from, *lists, *places, derived.fresh, clock, changed)
@@ -410,6 +414,7 @@ def prune(graph: Graph) -> Pruned:
         edges=Edges.join([own, derived.edges()]),
         derived_start=derived_start,
         cyclic=not acyclic,
+        too_wide=too_wide,
         open=opened,
         heads=by_begin,
         settled=settled[0],

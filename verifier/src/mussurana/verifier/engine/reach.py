@@ -138,14 +138,7 @@ def merge_clock(clock, chain_of, index_in_chain, u, row):
 
 
 def clock_type(chain_length_max: int) -> type[np.unsignedinteger[Any]]:
-    """Half the memory traffic for chains of ordinary length. Two types and no more, since kernels are compiled for each."""
+    """The narrower the clocks, the less memory moves. Only three types, since kernels are compiled for each."""
+    if chain_length_max < 2**8:
+        return np.uint8
     return np.uint16 if chain_length_max < 2**16 else np.uint32
-
-
-@njit(cache=True)
-def raise_to_predecessors(order, in_start, in_from, wish):
-    """Raise each node's wish to at least that of its predecessors, so that sorting by it (ties as in `order`) is topological."""
-    for at in range(len(order)):
-        v = order[at]
-        for i in range(in_start[v], in_start[v + 1]):
-            wish[v] = max(wish[v], wish[in_from[i]])

@@ -8,7 +8,7 @@ import numpy as np
 
 from mussurana.verifier.engine import resolve as seen
 from mussurana.verifier.engine.decide import Decision
-from mussurana.verifier.engine.graph import Graph, build_graph
+from mussurana.verifier.engine.graph import Graph, build_graph, keeps_sessions
 from mussurana.verifier.engine.problem import Solver
 from mussurana.verifier.engine.resolve import Impossible, Resolved
 from mussurana.verifier.explain.cases import refutations
@@ -35,7 +35,7 @@ def explain(resolved: Resolved, settings: Settings, decision: Decision, solver: 
     """The story of a history that `decide` refused."""
     part, numbers = shrink(resolved, settings, decision, solver)
     narrator = Narrator(Cast(resolved.history, part.history, numbers), part)
-    graph = build_graph(part, settings)
+    graph = build_graph(part, settings, keeps_sessions(settings))
     if graph.chains.clash is not None:
         return _two_successors(narrator, graph)
     cases, names, keys = [], [], set()
