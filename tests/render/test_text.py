@@ -92,10 +92,8 @@ def test_a_time_before_the_epoch_is_a_negative_number_of_seconds() -> None:
 def test_cases_begin_with_their_assumption_and_indent_what_follows() -> None:
     lines = result_text(samples.two_cases()).splitlines()
     start = lines.index("  Case 2 of 2. Suppose T2 wrote x before T1 did.")
-    assert lines[start + 3 : start + 7] == [
+    assert lines[start + 3 : start + 5] == [
         "    T4 comes before T1, because T4 read x at 2 and T1 replaced 2 by 1.",
-        "        T2 wrote 2, and by the assumption T1 wrote after it.",
-        "        Nobody else wrote x.",
         "    No serial order has all three.",
     ]
 

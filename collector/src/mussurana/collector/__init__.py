@@ -1,3 +1,3 @@
-"""What goes into application servers: records what they did to their database, for the verifier. So far only its name is here."""
+"""What goes into application servers: records what they did to their database. So far only its name is here."""
 
 __version__ = "0.1.0"

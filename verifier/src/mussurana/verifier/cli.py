@@ -1,4 +1,4 @@
-"""The `mussurana` command. Parsing and printing only; what it calls is imported when it is needed, so that --help is quick."""
+"""The `mussurana` command. Parsing and printing only; what it calls is imported late, so that --help is quick."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def report_path(text: str) -> Path:
 def parser() -> Parser:
     top = Parser(
         prog="mussurana",
-        description="Says whether a recorded database history has the isolation it should have, with a proof either way.",
+        description="Says whether a recorded history has the isolation its database promised, with a proof either way.",
     )
     top.add_argument("--version", action="version", version=f"mussurana {version('mussurana-verifier')}")
     commands = top.add_subparsers(title="commands", dest="command", required=True, parser_class=Parser)
@@ -99,8 +99,8 @@ def parser() -> Parser:
     audit = commands.add_parser(
         "audit",
         help="check the proof of a verdict with an independent checker",
-        description="Replay the witness of an accepted history, or refute the counterexample of a rejected one, with code that "
-        "shares nothing with the engine.",
+        description="Replay the witness of an accepted history, or refute the counterexample of a rejected one, "
+        "with code that shares nothing with the engine.",
         epilog="exit code: 0 the proof holds, 1 it does not, 3 bad input",
     )
     audit.add_argument("certificate", type=Path, help="what `mussurana check --certificate` wrote")

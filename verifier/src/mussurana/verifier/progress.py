@@ -14,7 +14,8 @@ REFRESH_SECONDS = 0.5
 class Progress:
     """Call it with the name of each phase. Silent unless the work takes long and stderr is a terminal.
 
-    Compiling is announced everywhere, once: it happens on first use and after an upgrade, and takes far longer than most checks.
+    Compiling is announced everywhere, once: it happens on first use and after an upgrade, and takes far longer than
+    most checks.
     """
 
     def __init__(self) -> None:

@@ -59,7 +59,7 @@ class Step:
     """One order between two transactions, and why it holds.
 
     `source` and `target` index `Counterexample.transactions`. `reason` is one sentence that starts with a capital
-    and ends with a full stop; `because` are further sentences for what the reason itself rests on.
+    and ends with a full stop.
     """
 
     source: int
@@ -69,12 +69,11 @@ class Step:
     kind: EdgeKind
     key: str  # empty for session and realtime
     reason: str
-    because: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Case:
-    """A cycle of steps that follows from the assumptions. Together the cases of a counterexample cover all possibilities."""
+    """A cycle that follows from the assumptions. Together the cases of a counterexample cover all possibilities."""
 
     assumptions: tuple[str, ...]  # sentences such as "Suppose T1 wrote x before T2 did."
     steps: tuple[Step, ...]  # a cycle: each step's target is the next one's source; may be empty for plain facts

@@ -2,13 +2,13 @@
 
 It keeps a topological order of all edges in force (Pearce and Kelly) and decides only what that order gets wrong: two
 chains of a key are fine as long as one lies wholly before the other. So as long as no decision fails, this
-is the greedy pass that ends almost every real history; a decision that closes a cycle is a conflict, from which a clause is
-learned as in any CDCL solver, and after a backjump the order is still a good one, since taking edges away never breaks it. When
-no pair overlaps, the order is the solution: whatever was never decided can be read off it.
+is the greedy pass that ends almost every real history; a decision that closes a cycle is a conflict, from which a
+clause is learned as in any CDCL solver, and after a backjump the order is still a good one, since taking edges away
+never breaks it. When no pair overlaps, the order is the solution: whatever was never decided can be read off it.
 
-Literals are 2 * variable, plus 1 for its negation. The first variables are the alternatives of explicit choices; one more is made
-for each pair of chains that has to be decided ("the first comes before the second"). An edge is in force when its one or two
-guards are true. Everything is arrays, in one named tuple, so that numba can compile and cache it.
+Literals are 2 * variable, plus 1 for its negation. The first variables are the alternatives of explicit choices; one
+more is made for each pair of chains that has to be decided ("the first comes before the second"). An edge is in force
+when its one or two guards are true. Everything is arrays, in one named tuple, so that numba can compile and cache it.
 """
 
 from __future__ import annotations
@@ -305,7 +305,10 @@ def link(s, e):
 
 @_internal
 def propagate(s):
-    """Work out what the newly true literals imply. Returns -1, or the size of the conflict in s.conflict (literals all false)."""
+    """Work out what the newly true literals imply. Returns -1, or the size of a conflict.
+
+    The literals of the conflict are in s.conflict; all are false.
+    """
     while s.meta[HEAD] < s.meta[TRAIL]:
         literal = s.trail[s.meta[HEAD]]
         s.meta[HEAD] += 1
@@ -374,7 +377,8 @@ def backjump(s, level):
 def learn(s, size):
     """Turn the conflict in s.conflict into a clause with one literal of the current level, jump back, and assert it.
 
-    Pre: the conflict's literals are all false, at least one at the current level, which is not 0. There is room for a clause.
+    Pre:  the conflict's literals are all false, at least one at the current level, which is not 0. There is room for
+          a clause.
     """
     level = s.meta[LEVEL]
     learned = np.empty(s.meta[VARIABLES] + 1, np.int64)
@@ -448,8 +452,8 @@ def look_at(s, chain):
 def find_overlap(s):
     """Two chains of a group of which neither lies wholly before the other in the order, or (-1, -1) if there are none.
 
-    The first of the two is the one whose head comes first. Sorted by their heads, chains overlap only if neighbours do, so it is
-    enough to put each chain that changed back into its place and to look at its neighbours.
+    The first of the two is the one whose head comes first. Sorted by their heads, chains overlap only if neighbours
+    do, so it is enough to put each chain that changed back into its place and to look at its neighbours.
     """
     while s.meta[DIRTY] > 0:
         s.meta[DIRTY] -= 1
@@ -502,7 +506,10 @@ def index_pairs(s):
 
 @_internal
 def literal_for(s, c, d):
-    """The literal that says that chain c comes before chain d; made with its edges when the pair is new. Pre: there is room."""
+    """The literal that says that chain c comes before chain d; made with its edges when the pair is new.
+
+    Pre: there is room.
+    """
     first, second = min(c, d), max(c, d)
     at = slot_of(s, first, second)
     if s.pair_slot[at] >= 0:
@@ -560,7 +567,10 @@ def decide(s):
 
 @njit(cache=True)
 def search(s, pair_edges_max, steps_max):
-    """Run until a solution, a proof that there is none, a full array or the end of the steps. Can be called again after the last two."""
+    """Run until a solution, a proof that there is none, a full array or the end of the steps.
+
+    Can be called again after the last two.
+    """
     while True:
         variables = s.meta[VARIABLES]
         if (
@@ -681,7 +691,10 @@ def _grow(s: State, pair_edges_max: int) -> State:
 
 @njit(cache=True)
 def add_choices(s, choice_start, guarded_source, guarded_target, guards):
-    """Add the explicit choices: exactly one alternative of each is true. Returns False if that is impossible at once. Pre: there is room."""
+    """Add the explicit choices: exactly one alternative of each is true. Returns False if one has none.
+
+    Pre: there is room.
+    """
     for _ in range(choice_start[-1]):
         add_variable(s, -1, -1)
     s.meta[EXPLICIT] = choice_start[-1]

@@ -57,12 +57,14 @@ def check(
             seconds["explain"] = perf_counter() - explaining
         elif decision.gave_up:
             verdict = Unknown(
-                f"no answer within {timeout_seconds:g} seconds; {choices.solved} pairs of writes were still open. Try a longer --timeout."
+                f"no answer within {timeout_seconds:g} seconds, with {choices.solved} pairs of writes to be ordered. "
+                "Try a longer --timeout."
             )
         elif resolved.ambiguous_reads:
             verdict = Unknown(
-                f"{resolved.ambiguous_reads} reads saw a value that several transactions wrote to that key, so their writer is not known; "
-                "without them the history is fine. Record unique values per key, or write ids, to get an answer."
+                f"{resolved.ambiguous_reads} reads saw a value that several transactions wrote to that key, so their "
+                "writer is not known; without them the history is fine. Record unique values per key, or write ids, "
+                "to get an answer."
             )
         else:
             assert decision.witness is not None
@@ -92,7 +94,7 @@ def _left_out(history: History, in_effect: np.ndarray, ambiguous_reads: int) -> 
 
 
 def refuse_backward_times(history: History) -> None:
-    """A transaction whose own times go backwards was not recorded by a sane clock; say so rather than reason from it."""
+    """A transaction whose own times go backwards has no sane clock; say so rather than reason from it."""
     latest = np.full(history.txn_count, UNKNOWN_TIME)
     for name in ("begin_ns", "begun_ns", "commit_ns", "committed_ns"):
         times = getattr(history, name)
@@ -101,7 +103,7 @@ def refuse_backward_times(history: History) -> None:
             txn = int(bad[0])
             session = history.session_names[int(history.session[txn])]
             raise HistoryError(
-                f"{history.source or 'history'}: transaction {txn} (session {session}): {name} is earlier than the time before it "
-                f"({times[txn]} after {latest[txn]})"
+                f"{history.source or 'history'}: transaction {txn} (session {session}): {name} is {times[txn]}, "
+                f"earlier than the time before it, {latest[txn]}"
             )
         latest = np.maximum(latest, times)

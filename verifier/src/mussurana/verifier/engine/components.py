@@ -1,8 +1,8 @@
 """Cut what pruning left open into the parts where cycles are still possible.
 
-Add to the known graph every edge that some undecided pair of chains might bring. A cycle can only run inside a strongly connected
-component of that graph, so the solver gets nothing but the components that hold undecided pairs. On real histories
-that is a small part of the whole, and often nothing at all.
+Add to the known graph every edge that some undecided pair of chains might bring. A cycle can only run inside a
+strongly connected component of that graph, so the solver gets nothing but the components that hold undecided pairs.
+On real histories that is a small part of the whole, and often nothing at all.
 
 The possible edges are not enumerated pair by pair either: on each graph chain the undecided heads are a window, and
 an edge to the first head of the window reaches the rest of it.
@@ -36,8 +36,8 @@ def possible_edges(
     """The edges that undecided pairs might bring, up to what known edges imply.
 
     Pre:  pruning has reached its fixpoint.
-    Post: is_open[c] is 1 iff chain c is in an undecided pair that matters. Returns (number of edges, twice the number of
-          pairs); edges beyond the room in source and target are counted but not stored.
+    Post: is_open[c] is 1 iff chain c is in an undecided pair that matters. Returns (number of edges, twice the number
+          of pairs); edges beyond the room in source and target are counted but not stored.
 
     Without split, a pair of chains that are single unread writes does not matter: any order of them will do.
     """
@@ -137,7 +137,7 @@ def strong_components(node_count, out_start, out_to):
 
 def undecided(pruned: Pruned) -> tuple[np.ndarray, int, SmallInts, SmallInts]:
     """Which open chains are in undecided pairs, how many such pairs there are, and the edges that they might bring."""
-    is_open = np.zeros(pruned.open.count, np.uint8)
+    is_open = np.zeros(pruned.open.size, np.uint8)
     clocks = pruned.clock, pruned.chain_of, pruned.index_in_chain, pruned.settled, pruned.settled_start
     room = 1 << 16
     while True:
@@ -150,7 +150,7 @@ def undecided(pruned: Pruned) -> tuple[np.ndarray, int, SmallInts, SmallInts]:
 
 
 def leave_over(pruned: Pruned, preference: SmallInts) -> Leftover:
-    """The search problem that pruning left, in node numbers of its own. `preference` is an order of the graph's nodes."""
+    """The search problem that pruning left, in node numbers of its own. `preference` orders the graph's nodes."""
     graph, opened, known = pruned.graph, pruned.open, pruned.edges
     if pruned.too_wide:
         is_open = (np.diff(opened.key_start)[opened.key] > 1).astype(np.uint8)
@@ -175,10 +175,10 @@ def leave_over(pruned: Pruned, preference: SmallInts) -> Leftover:
     kept = inside[known.source] & (component[known.source] == component[known.target])
 
     # Readers outside the component are in no cycle; they follow from the order found.
-    post_of = np.repeat(np.arange(opened.count), np.diff(opened.post_start))
+    post_of = np.repeat(np.arange(opened.size), np.diff(opened.post_start))
     post_kept = (is_open[post_of] != 0) & (component[opened.post] == component[opened.begin_head[post_of]])
-    post_count = np.bincount(post_of[post_kept], minlength=opened.count)[chains]
-    # A group is a key within a component, in order of components, so that the solver ends one before it starts the next.
+    post_count = np.bincount(post_of[post_kept], minlength=opened.size)[chains]
+    # A group is a key within a component, in order of components, so that the solver goes through them one by one.
     label = component[opened.begin_head[chains]].astype(np.int64) * len(opened.key_start) + opened.key[chains]
     in_order = np.argsort(label, kind="stable")
     new_group = np.flatnonzero(np.append(True, np.diff(label[in_order]) != 0))

@@ -50,8 +50,8 @@ def decide(
 ) -> Decision:
     """Decide whether the transactions in effect have an order that the level allows."""
     if not keeps_sessions(settings) and resolved.history.txn_count >= SESSIONS_FIRST_MIN:
-        # Most databases keep the order of sessions even where they need not. With it the graph is covered by few chains, and an order
-        # that keeps sessions is as good as any. Only a refusal says nothing.
+        # Most databases keep the order of sessions even where they need not. With it the graph is covered by few
+        # chains, and an order that keeps sessions is as good as any. Only a refusal says nothing.
         decision = _decide(resolved, settings, True, solver, out_of_time, report)
         if decision.witness is not None:
             return decision

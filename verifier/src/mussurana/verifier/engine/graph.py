@@ -167,8 +167,8 @@ def _number_nodes(
 
 
 def _session_pairs(session: SmallInts, status: np.ndarray) -> tuple[Ints, Ints]:
-    """(earlier, later) for neighbours in session order. An in-doubt transaction comes after its session's earlier ones, but
-    may have taken effect after later ones began, so it precedes none of them."""
+    """(earlier, later) for neighbours in session order. An in-doubt transaction comes after its session's earlier ones,
+    but may have taken effect after later ones began, so it precedes none of them."""
     certain = np.flatnonzero(status != Status.IN_DOUBT)
     by_session = certain[np.argsort(session[certain], kind="stable")]
     same = session[by_session[1:]] == session[by_session[:-1]]

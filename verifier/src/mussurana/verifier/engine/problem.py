@@ -2,12 +2,13 @@
 
 Nodes, known edges, and two kinds of open question:
 
-*Write orders*: the version chains of a key, in each group, have to be put in some order. That is a choice with two alternatives for each pair, but
-pairs are so many that solvers may prefer to look only at those that an order violates.
+*Write orders*: the version chains of a key, in each group, have to be put in some order. That is a choice with two
+alternatives for each pair, but pairs are so many that solvers may prefer to look only at those that an order
+violates.
 
-*Choices*: exactly one of k alternatives holds. An edge may depend on one or two of them. These are for reads whose writer
-is uncertain because values repeat (VeriStrong's hyper-polygraphs): the read's writer is one choice, the order of writes another,
-and an anti-dependency follows from both.
+*Choices*: exactly one of k alternatives holds. An edge may depend on one or two of them. These are for reads whose
+writer is uncertain because values repeat (VeriStrong's hyper-polygraphs): the read's writer is one choice, the order
+of writes another, and an anti-dependency follows from both.
 
 A solution is an order of the nodes that all known edges and, for each choice, the edges of one alternative follow.
 """
@@ -85,7 +86,7 @@ class Ordered:
 
 @dataclass(frozen=True)
 class NoOrder:
-    """There is none. `nodes` took part in the contradictions; enough of them to show it, though often more than needed."""
+    """There is none. `nodes` took part in the contradictions: enough to show it, often more than needed."""
 
     nodes: SmallInts
     conflicts: int = 0

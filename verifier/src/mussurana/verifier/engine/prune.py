@@ -2,12 +2,13 @@
 
 Chain d must come before chain c of the same key when the other order would close a cycle with what is known:
 
-    begin(head of d) reaches commit(tail of c),  or  commit(head of d) reaches begin(r) for a reader r of c's last version.
+    begin(head of d) reaches commit(tail of c), or
+    commit(head of d) reaches begin(r) for a reader r of c's last version.
 
-Enumerating all pairs of chains of a hot key would be quadratic. But clocks count along graph chains: for a chain c and a
-graph chain s, the heads on s that satisfy this are a prefix of those on s. One look-up and a binary search find the
-last of them, and it is enough to order that one: the earlier ones come before it, so their edges are implied. What is
-left between the prefix and the heads known to come later is undecided, and goes to the solver.
+Enumerating all pairs of chains of a hot key would be quadratic. But clocks count along graph chains: for a chain c
+and a graph chain s, the heads on s that satisfy this are a prefix of those on s. One look-up and a binary search find
+the last of them, and it is enough to order that one: the earlier ones come before it, so their edges are implied.
+What is left between the prefix and the heads known to come later is undecided, and goes to the solver.
 
 The initial version's chain comes before all others of its key; that is where pruning starts.
 """
@@ -29,7 +30,7 @@ CLOCK_BYTES_MAX = 1 << 30  # more would not pay: a graph that needs it has hardl
 
 
 class Heads(NamedTuple):
-    """The heads of open chains, sorted by key, graph chain and place on it. A *row* is what one key has on one graph chain."""
+    """The heads of open chains, by key, graph chain and place on it. A *row* is what a key has on one graph chain."""
 
     key_row: Ints  # rows of key k: key_row[k] : key_row[k + 1]
     row_chain: SmallInts  # per row: its graph chain
@@ -57,7 +58,7 @@ class Open(NamedTuple):
     first_post: SmallInts
 
     @property
-    def count(self) -> int:
+    def size(self) -> int:
         return len(self.head_version)
 
     @property
@@ -70,11 +71,11 @@ class Open(NamedTuple):
 class Found(NamedTuple):
     """Columns for edges that pruning finds."""
 
-    source: SmallInts
-    target: SmallInts
+    source: np.ndarray
+    target: np.ndarray
     kind: np.ndarray
-    version: SmallInts
-    next_version: SmallInts
+    version: np.ndarray
+    next_version: np.ndarray
 
 
 @dataclass
@@ -100,7 +101,7 @@ class Pruned:
 
 @njit(cache=True)
 def last_readers(version, reader_start, reader, begin, chain_of, index_in_chain, chain_count):
-    """For each version the begins of its readers, only the last one on each graph chain. Returns (row starts, nodes)."""
+    """For each version its readers' begins, only the last one on each graph chain. Returns (row starts, nodes)."""
     start = np.zeros(len(version) + 1, np.int64)
     total = 0
     for i in range(len(version)):
@@ -155,7 +156,8 @@ def put(found, at, source, target, kind, version, next_version):
 def order_initial_chains(opened, by_begin, by_commit, found, count, key):
     """Put the chain of the initial version before all other chains of its key.
 
-    Starts at `key` with `count` edges found. Returns (edges found, next key); there was no room for more if that is not the end.
+    Starts at `key` with `count` edges found. Returns (edges found, next key); there was no room for more if that is
+    not the end.
     """
     while key < len(opened.key_start) - 1:
         first, last = opened.first_post_start[key], opened.first_post_start[key + 1]
@@ -195,9 +197,10 @@ def order_forced_chains(
 ):
     """Add the edges for pairs of chains that have only one possible order, given the clocks.
 
-    `heads` are sorted by begins, by commits, or by both where these are the same nodes. Only chains whose clocks changed are
-    looked at, and of each only the rows that are not settled: all their heads are known to be before or after it.
-    Starts at chain `c` with `count` edges found. Returns (edges found, next chain); there was no room for more if that is not the end.
+    `heads` are sorted by begins, by commits, or by both where these are the same nodes. Only chains whose clocks
+    changed are looked at, and of each only the rows that are not settled: all their heads are known to be before or
+    after it. Starts at chain `c` with `count` edges found. Returns (edges found, next chain); there was no room for
+    more if that is not the end.
     """
     while c < len(opened.head_version):
         key = opened.key[c]
@@ -402,7 +405,7 @@ def prune(graph: Graph) -> Pruned:
                     opened, heads, *by, clock, *places, changed, flags, flags_start, derived.found, derived.count, chain
                 )
                 derived.link(count)
-                if chain == opened.count:
+                if chain == opened.size:
                     break
                 derived.make_room()
         if derived.count == before:

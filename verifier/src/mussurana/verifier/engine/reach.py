@@ -1,8 +1,8 @@
 """Who reaches whom, without a matrix (design 3.3).
 
 Sessions are chains of events, and there are few of them. Give every node a clock: how many nodes of each chain
-reach it. Then u reaches v iff clock[v, chain(u)] > index(u): one look-up, memory n x chains, one pass in topological order.
-Where there is no session order the chains are a greedy cover of the known graph by paths.
+reach it. Then u reaches v iff clock[v, chain(u)] > index(u): one look-up, memory n x chains, one pass in topological
+order. Where there is no session order the chains are a greedy cover of the known graph by paths.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from numba import njit
 def topological_order(node_count, out_start, out_to, extra_out, extra_next, extra_to, order):
     """Fill `order` with the nodes in an order that all edges follow, first come first served. Returns how many got in.
 
-    Edges are the rows (out_start, out_to) and the linked lists that start at extra_out. Fewer than node_count means a cycle.
+    Edges are the rows (out_start, out_to) and the linked lists that start at extra_out. Fewer than node_count means a
+    cycle.
     """
     waiting = np.zeros(node_count, np.int32)
     for e in range(len(out_to)):
@@ -57,8 +58,9 @@ def topological_order(node_count, out_start, out_to, extra_out, extra_next, extr
 def cover_by_chains(order, in_start, in_from, next_node, chain_of, index_in_chain):
     """Cover all nodes by chains along known edges. Returns the number of chains.
 
-    Post: nodes of one chain with increasing index reach each other. A node continues the chain of the node whose next_node it is;
-    a node without such a predecessor continues any predecessor's chain that would otherwise end there.
+    Post: nodes of one chain with increasing index reach each other. A node continues the chain of the node whose
+          next_node it is; a node without such a predecessor continues any predecessor's chain that would otherwise
+          end there.
     """
     node_count = len(order)
     previous = np.full(node_count, -1, np.int64)
@@ -93,8 +95,8 @@ def count_reaching(
 ):
     """Bring `clock` up to date: how many nodes of each chain reach each node.
 
-    Pre:  `order` is a topological order; `clock` is zero, or right for the graph without the edges added since; fresh[v]
-          is 1 where v has a new incoming edge (everywhere, the first time).
+    Pre:  `order` is a topological order; `clock` is zero, or right for the graph without the edges added since;
+          fresh[v] is 1 where v has a new incoming edge (everywhere, the first time).
     Post: u reaches v, or u is v, iff clock[v, chain_of[u]] > index_in_chain[u]. changed[v] tells whether v's row grew.
     """
     chains = clock.shape[1]
@@ -129,12 +131,37 @@ def count_reaching(
 
 @njit(cache=True)
 def merge_clock(clock, chain_of, index_in_chain, u, row):
-    """Take into `row` all that reaches u. Where the row has u already it has all of that, for reaching is transitive."""
+    """Take into `row` all that reaches u. A row that has u already has all of that: reaching is transitive."""
     if row[chain_of[u]] > index_in_chain[u]:
         return
     other = clock[u]
     for c in range(len(row)):  # without a branch, so that it becomes SIMD code
         row[c] = max(row[c], other[c])
+
+
+@njit(cache=True)
+def shortest_path(out_start, out_to, out_edge, source, target, edges_before, parent_edge, parent):
+    """Fill parent and parent_edge along a shortest path of at least one edge from source to target, using only edges
+    numbered
+    below `edges_before`. Returns whether there is one."""
+    node_count = len(out_start) - 1
+    parent_edge[:] = -1
+    queue = np.empty(node_count + 1, np.int32)
+    queue[0] = source
+    head, tail = 0, 1
+    while head < tail:
+        u = queue[head]
+        head += 1
+        for i in range(out_start[u], out_start[u + 1]):
+            v = out_to[i]
+            if out_edge[i] < edges_before and parent_edge[v] < 0:
+                parent_edge[v] = out_edge[i]
+                parent[v] = u
+                if v == target:
+                    return True
+                queue[tail] = v
+                tail += 1
+    return False
 
 
 def clock_type(chain_length_max: int) -> type[np.unsignedinteger[Any]]:

@@ -1,13 +1,14 @@
 """Real-time order with a linear number of edges.
 
-"Every event that ended before another began precedes it" has quadratically many pairs. Orochi's frontier algorithm (dissertation
-3.3) keeps only those that others do not imply. Here a line of *ticks* does it: an event points to
-the first tick after its latest possible time, a tick points to the events that cannot be earlier, and ticks follow
-one another. That is at most three edges per event whatever the concurrency, and since the line is a
-single chain of nodes it costs the vector clocks one column.
+"Every event that ended before another began precedes it" has quadratically many pairs. Orochi's frontier algorithm
+(dissertation 3.3) keeps only those that others do not imply. Here a line of *ticks* does it: an event points to the
+first tick after its latest possible time, a tick points to the events that cannot be earlier, and ticks follow one
+another. That is at most three edges per event whatever the concurrency, and since the line is a single chain of nodes
+it costs the vector clocks one column.
 
-What a client knows of a begin or a commit is an interval (see `history.py`), and clocks of two machines differ by up to `drift_ns`.
-One event is before another only if that holds for all points of the intervals and all such differences.
+What a client knows of a begin or a commit is an interval (see `history.py`), and clocks of two machines differ by up
+to `drift_ns`. One event is before another only if that holds for all points of the intervals and all such
+differences.
 """
 
 from __future__ import annotations

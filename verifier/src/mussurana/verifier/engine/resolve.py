@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
-from mussurana.verifier.history import INITIAL, NO_VALUE, History, Ints, Kind, SmallInts, Status, offsets, ranges
+from mussurana.verifier.history import INITIAL, NO_VALUE, Bytes, History, Ints, Kind, SmallInts, Status, offsets, ranges
 
 READ, WRITE, APPEND, READ_LIST = int(Kind.READ), int(Kind.WRITE), int(Kind.APPEND), int(Kind.READ_LIST)
 COMMITTED, ABORTED, IN_DOUBT = int(Status.COMMITTED), int(Status.ABORTED), int(Status.IN_DOUBT)
@@ -53,7 +53,8 @@ class Resolved:
     read_txn: SmallInts
     read_version: SmallInts
     read_op: Ints  # the operation that shows it: a read, or a write that named the version it replaced
-    # lists seen: reader list_txn[i] saw the versions list_version[list_start[i] : list_start[i + 1]] in this order, first to last
+    # lists seen: reader list_txn[i] saw the versions list_version[list_start[i] : list_start[i + 1]] in this order,
+    # first to last
     list_txn: SmallInts
     list_op: Ints
     list_start: Ints
@@ -116,10 +117,10 @@ def scan_transactions(
 ):
     """Find what each transaction saw of others, which of its writes are final, and where it contradicts itself.
 
-    Post: seen_op[o] is 1 where operation o saw the outside for the first time on its key (a read, or a write that names what it
-    replaced), 2 where it is a list read, of which the part before the transaction's own appends is the outside.
-    first_in_txn[o] and final[o] tell whether a write is its transaction's first and last on its key.
-    bad[o] is INTERNAL where operation o cannot follow what the transaction did before.
+    Post: seen_op[o] is 1 where operation o saw the outside for the first time on its key (a read, or a write that
+          names what it replaced), 2 where it is a list read, of which the part before the transaction's own appends
+          is the outside. first_in_txn[o] and final[o] tell whether a write is its transaction's first and last on its
+          key. bad[o] is INTERNAL where operation o cannot follow what the transaction did before.
     """
     owner = np.full(key_count, -1, np.int64)  # the transaction whose state the next arrays hold
     last_write = np.zeros(key_count, np.int64)  # its last write of the key, -1 if it has none
@@ -171,8 +172,8 @@ def scan_transactions(
 def find_writer(reader, k, v, key, value, slots, same_next, op_txn, status, final, allow_partial):
     """The write that a transaction saw when it saw version v of key k.
 
-    Returns (what, op): RESOLVED with the write, AMBIGUOUS, or the anomaly with a write that shows it (-1 if there is none).
-    With `allow_partial` a write that is not the last of its transaction counts as well (inside lists).
+    Returns (what, op): RESOLVED with the write, AMBIGUOUS, or the anomaly with a write that shows it (-1 if there is
+    none). With `allow_partial` a write that is not the last of its transaction counts as well (inside lists).
     """
     op = find_write(key, value, slots, k, v)
     if op < 0:
@@ -209,9 +210,9 @@ def resolve_reads(
 ):  # fmt: skip
     """Resolve the external reads of every transaction in effect, and let in-doubt writers that were seen take effect.
 
-    Post: for each operation with seen_op of a transaction in effect, what[op] is RESOLVED (writer_op[op] is the write, -1 for the initial version),
-    AMBIGUOUS, or an anomaly (writer_op[op] shows it). For lists element_writer holds the write of each outside element,
-    and -2 for the elements that are the reader's own.
+    Post: for each operation with seen_op of a transaction in effect, what[op] is RESOLVED (writer_op[op] is the
+          write, -1 for the initial version), AMBIGUOUS, or an anomaly (writer_op[op] shows it). For lists
+          element_writer holds the write of each outside element, and -2 for the elements that are the reader's own.
     """
     stack = np.empty(len(status), np.int64)
     depth = 0
@@ -363,8 +364,9 @@ def resolve(history: History) -> Resolved:
 def restrict(resolved: Resolved, txns: Ints) -> Resolved:
     """The part of a resolved history that these transactions make up, renumbered as by `History.restrict`.
 
-    Leaving transactions out only weakens a history: an order that explains the whole explains the part. Reads from those left
-    out are dropped, lists lose the elements of those left out, and in-doubt transactions that nobody left has seen go as well.
+    Leaving transactions out only weakens a history: an order that explains the whole explains the part. Reads from
+    those left out are dropped, lists lose the elements of those left out, and in-doubt transactions that nobody left
+    has seen go as well.
     """
     txns = np.unique(txns)
     old = resolved.history
@@ -432,7 +434,9 @@ def restrict(resolved: Resolved, txns: Ints) -> Resolved:
     )
 
 
-def _lists_as_versions(history, lists, element_writer, version_of_op, final):  # type: ignore[no-untyped-def]
+def _lists_as_versions(
+    history: History, lists: Ints, element_writer: Ints, version_of_op: SmallInts, final: Bytes
+) -> tuple[SmallInts, Ints, Ints]:
     """Each outside list as the versions it shows: the final append of each transaction in it, in order."""
     if not len(lists):
         return np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np.int64)

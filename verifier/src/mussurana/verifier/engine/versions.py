@@ -34,8 +34,8 @@ def link_updates(version_key, version_txn, key_count, read_start, read_order, re
     """Link each version to the one that replaced it in a read-modify-write.
 
     Pre:  reads are grouped by version through read_start and read_order; following is -1.
-    Post: following[v] is set for each version whose replacement is known; clash holds a version and its two successors if
-          one has two, else -1.
+    Post: following[v] is set for each version whose replacement is known; clash holds a version and its two
+          successors if one has two, else -1.
     """
     txn_count = 0
     for v in range(len(version_txn)):
@@ -68,7 +68,8 @@ def link_updates(version_key, version_txn, key_count, read_start, read_order, re
 def link_lists(list_start, list_version, list_key, following, followed_by, clash):
     """Link the versions that stand side by side in a list that somebody read; the first follows the initial version.
 
-    Post: as `link_updates`; followed_by[v] is the list that showed the link, and clash[3], clash[4] the two lists that disagree.
+    Post: as `link_updates`; followed_by[v] is the list that showed the link, and clash[3], clash[4] the two lists
+          that disagree.
     """
     for i in range(len(list_start) - 1):
         before = list_key[i]

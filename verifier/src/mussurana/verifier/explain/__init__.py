@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import islice, pairwise
 
 import numpy as np
 
@@ -40,16 +40,13 @@ def explain(resolved: Resolved, settings: Settings, decision: Decision, solver: 
         return _two_successors(narrator, graph)
     cases, names, keys = [], [], set()
     found = refutations(graph)
-    for assumed, paths, cycle in islice(found, CASES_SHOWN_MAX):
-        steps = narrator.cycle(paths, cycle)
-        assumptions = tuple(
-            f"{'Suppose' if i == 0 else 'Suppose also that'} {narrator.cast.label(_writer(part, first))} wrote {narrator.key(first)} before "
-            f"{narrator.cast.label(_writer(part, second))} did."
-            for i, (first, second) in enumerate(assumed)
-        )
+    for case in islice(found, CASES_SHOWN_MAX):
+        steps = narrator.cycle(case.paths, case.cycle)
+        since = [step for order in case.orders for step in narrator.since(order)]
+        assumptions = tuple(narrator.given(order) for order in case.orders)
         cases.append(Case(assumptions, steps, _conclusion(len(steps), graph)))
-        names.append(classify(steps))
-        keys |= {step.key for step in steps}
+        names.append(classify(steps, since))
+        keys |= {step.key for step in (*steps, *since)}
     hidden = sum(1 for _ in islice(found, 1000))
     anomaly, adya = mildest(names)
     count = len(numbers)
@@ -97,18 +94,18 @@ def _two_successors(narrator: Narrator, graph: Graph) -> Counterexample:
                 int(part.history.key[part.list_op[i]]),
                 *part.list_version[part.list_start[i] : part.list_start[i + 1]].tolist(),
             ]
-            if (version, v) in zip(listed, listed[1:], strict=False):
+            if (version, v) in pairwise(listed):
                 saw = cast.seen(int(part.list_op[i]))
-                facts.append(
-                    f"{cast.label(int(reader))} read {key} as {saw}, where {label}'s {narrator.version(v)} follows {name}."
-                )
+                follows = f"{label}'s {narrator.version(v)} follows {name}"
+                facts.append(f"{cast.label(int(reader))} read {key} as {saw}, where {follows}.")
     if all(writer in read for writer in writers):
         events: tuple[Event, Event] = ("begin", "commit") if graph.level.split else ("", "")
-        steps = tuple(
-            Step(a, b, *events, "rw", key,
-                 f"{narrator.order(a, b, events)}, because {cast.label(a)} read {key} at {name} and {cast.label(b)} replaced it by {narrator.version(v)}.")
-            for a, b, v in ((writers[0], writers[1], after[1]), (writers[1], writers[0], after[0]))
-        )  # fmt: skip
+
+        def step(a: int, b: int, v: int) -> Step:
+            why = f"{cast.label(a)} read {key} at {name} and {cast.label(b)} replaced it by {narrator.version(v)}"
+            return Step(a, b, *events, "rw", key, f"{narrator.order(a, b, events)}, because {why}.")
+
+        steps = step(writers[0], writers[1], after[1]), step(writers[1], writers[0], after[0])
         conclusion = _conclusion(2, graph)
         if graph.level.split:
             conclusion = "Two transactions that write one key must not overlap, but here neither saw the other's write."

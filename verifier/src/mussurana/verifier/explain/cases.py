@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,28 +13,54 @@ from mussurana.verifier.engine.prune import Pruned, prune, reaches
 from mussurana.verifier.explain.cycles import Paths
 
 
-def refutations(
-    graph: Graph, assumed: tuple[tuple[int, int], ...] = ()
-) -> Iterator[tuple[tuple[tuple[int, int], ...], Paths, list[int]]]:
-    """(assumed orders, graph, cycle) for cases that together cover all possibilities. Pre: the graph has no order.
+@dataclass(frozen=True)
+class Order:
+    """Two chains of a key in this order: because their writers come in this order anyway, or by assumption."""
 
-    An assumed order is a pair of versions: the head of the chain that comes first, and that of the other. A cycle has only edges
-    that the history shows or that are assumed; where pruning knew more, both orders become cases, one of which fails at once.
+    first: int  # the versions at the heads of the two chains
+    second: int
+    paths: Paths
+    since: tuple[int, ...] = ()  # the edges that lead from the first's writer to the second's; none for an assumption
+
+
+@dataclass(frozen=True)
+class Refutation:
+    orders: tuple[Order, ...]
+    paths: Paths
+    cycle: list[int]  # edges of the pruned graph in `paths`
+
+
+def refutations(graph: Graph, orders: tuple[Order, ...] = ()) -> Iterator[Refutation]:
+    """Cases that together cover all possibilities. Pre: the graph has no order.
+
+    A cycle has only edges that the history shows or that follow from the orders given. Where pruning knew more, the
+    order of two writes is either obvious, because one writer comes before the other, or it becomes two cases.
     """
     pruned = prune(graph)
     paths = Paths(pruned)
+    shown = [*pruned.derived_start, len(pruned.edges.source)][1]  # below are the edges that need no reason
     if pruned.cyclic:
-        shown = [*pruned.derived_start, len(pruned.edges.source)][1]  # below are the edges that need no reason
         cycle = paths.shortest_cycle(shown)
         if cycle is not None:
-            yield assumed, paths, cycle
+            yield Refutation(orders, paths, cycle)
             return
-        second, first = paths.chains_of(_first_reason(paths, shown))
+        second, first = paths.chains_of(_first_reason(paths, shown))  # so that the case that fails at once comes first
     else:
         first, second = _undecided_pair(pruned)
-    for c, d in ((first, second), (second, first)):
-        order = (int(pruned.open.head_version[c]), int(pruned.open.head_version[d]))
-        yield from refutations(replace(graph, edges=_with_order(pruned, c, d)), (*assumed, order))
+    pairs = ((first, second), (second, first))
+    for c, d in pairs:
+        path = paths.path(int(pruned.open.begin_head[c]), int(pruned.open.commit_tail[d]), shown)
+        if path is not None:
+            obvious = Order(*_heads(pruned, c, d), paths, tuple(path))
+            yield from refutations(replace(graph, edges=_with_order(pruned, c, d)), (*orders, obvious))
+            return
+    for c, d in pairs:
+        supposed = Order(*_heads(pruned, c, d), paths)
+        yield from refutations(replace(graph, edges=_with_order(pruned, c, d)), (*orders, supposed))
+
+
+def _heads(pruned: Pruned, c: int, d: int) -> tuple[int, int]:
+    return int(pruned.open.head_version[c]), int(pruned.open.head_version[d])
 
 
 def _first_reason(paths: Paths, shown: int) -> int:

@@ -1,7 +1,7 @@
 """Names for cycles, in the words of Adya's thesis and of Elle.
 
-A cycle is named by its weakest link: only write orders (G0), reads of what was written (G1c), one anti-dependency (G-single),
-more of them (G2-item). Where session order or real time was needed to close it, the name says so.
+A cycle is named by its weakest link: only write orders (G0), reads of what was written (G1c), one anti-dependency
+(G-single), more of them (G2-item). Where session order or real time was needed to close it, the name says so.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from mussurana.verifier.verdict import Step
 
 
-def classify(steps: Sequence[Step]) -> tuple[str, str]:
-    """(a name that people know, Adya's name) of a cycle."""
+def classify(steps: Sequence[Step], since: Sequence[Step] = ()) -> tuple[str, str]:
+    """(a name that people know, Adya's name) of a cycle; `since` are the steps that the order of its writes rests on."""
     kinds = [step.kind for step in steps]
     against = kinds.count("rw")
-    suffix = "-realtime" if "realtime" in kinds else "-session" if "session" in kinds else ""
     if against == 0:
         adya = "G1c" if "wr" in kinds else "G0"
         plain = "circular information flow" if adya == "G1c" else "dirty write"
@@ -23,8 +22,13 @@ def classify(steps: Sequence[Step]) -> tuple[str, str]:
         adya, plain = "G-single", "read skew"
     else:
         adya, plain = "G2-item", "anti-dependency cycle"
-    if suffix:
-        return ("stale read" if against == 1 else plain), adya + suffix
+    needed = {*kinds, *(step.kind for step in since)}
+    if needed & {"session", "realtime"}:
+        adya += "-realtime" if "realtime" in needed else "-session"
+        inverted = "real time inverted" if "realtime" in needed else "session order broken"
+        plain = "stale read" if against == 1 else inverted if against == 0 else plain
+    if {"session", "realtime"} & set(kinds):
+        return plain, adya
     keys = {step.key for step in steps}
     if len(steps) == 2 and against >= 1 and len(keys) == 1 and "wr" not in kinds:
         return "lost update", adya

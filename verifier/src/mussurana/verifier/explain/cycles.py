@@ -1,7 +1,7 @@
 """Cycles in the known graph, and what the edges on them rest on.
 
-Edges that pruning derived are not facts by themselves: each follows from a path among the edges of earlier passes. `reason_path`
-finds that path again, so that nothing has to be remembered while pruning.
+Edges that pruning derived are not facts by themselves: each follows from a path among the edges of earlier passes.
+`reason_path` finds that path again, so that nothing has to be remembered while pruning.
 """
 
 from __future__ import annotations
@@ -9,37 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from numba import njit
 
 from mussurana.verifier.engine.arrays import adjacency
 from mussurana.verifier.engine.components import strong_components
 from mussurana.verifier.engine.prune import Pruned
+from mussurana.verifier.engine.reach import shortest_path
 
 CYCLE_STARTS_MAX = 64  # nodes from which a shortest cycle is looked for; each costs one search of the graph
-
-
-@njit(cache=True)
-def shortest_path(out_start, out_to, out_edge, source, target, edges_before, parent_edge, parent):
-    """Fill parent and parent_edge along a shortest path of at least one edge from source to target, using only edges numbered
-    below `edges_before`. Returns whether there is one."""
-    node_count = len(out_start) - 1
-    parent_edge[:] = -1
-    queue = np.empty(node_count + 1, np.int32)
-    queue[0] = source
-    head, tail = 0, 1
-    while head < tail:
-        u = queue[head]
-        head += 1
-        for i in range(out_start[u], out_start[u + 1]):
-            v = out_to[i]
-            if out_edge[i] < edges_before and parent_edge[v] < 0:
-                parent_edge[v] = out_edge[i]
-                parent[v] = u
-                if v == target:
-                    return True
-                queue[tail] = v
-                tail += 1
-    return False
 
 
 @dataclass
@@ -62,7 +38,7 @@ class Paths:
         limit = len(self.pruned.edges.source) if edges_before is None else edges_before
         if not shortest_path(*self._out, source, target, limit, self._parent_edge, self._parent):
             return None
-        edges = []
+        edges: list[int] = []
         node = target
         while not edges or node != source:
             edges.append(int(self._parent_edge[node]))
@@ -102,8 +78,8 @@ class Paths:
         goals += [
             (int(opened.commit_head[d]), int(r)) for r in opened.post[opened.post_start[c] : opened.post_start[c + 1]]
         ]
-        paths = [p for p in (self.path(u, v, before) for u, v in goals) if p is not None]
-        return min(paths, key=len)
+        # The first goal is the order of the two writers themselves, which is easiest to understand.
+        return next(path for u, v in goals if (path := self.path(u, v, before)) is not None)
 
     def chains_of(self, edge: int) -> tuple[int, int]:
         """The two open chains (earlier, later) that a derived edge puts in order; -1 for the initial chain."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from mussurana.verifier.engine.graph import REAL_TIME, RW, SESSION, WITHIN, WR, WW, Graph
 from mussurana.verifier.engine.realtime import event_times
 from mussurana.verifier.engine.resolve import Resolved
+from mussurana.verifier.explain.cases import Order
 from mussurana.verifier.explain.cycles import Paths
 from mussurana.verifier.explain.shown import Cast, time_words
 from mussurana.verifier.verdict import EdgeKind, Event, Step
@@ -23,12 +24,15 @@ class Narrator:
     def key(self, version: int) -> str:
         return self.cast.part.key_names[int(self.resolved.version_key[version])]
 
+    def writer(self, version: int) -> str:
+        return self.cast.label(int(self.resolved.version_txn[version]))
+
     def version(self, version: int) -> str:
         op = int(self.resolved.version_op[version])
         return "its initial version" if op < 0 else self.cast.seen(op)
 
     def steps(self, paths: Paths, edges: Sequence[int]) -> tuple[Step, ...]:
-        """Edges in a row as steps between transactions. Ticks and the way from a begin to its own commit are passed over."""
+        """Edges in a row as steps between transactions; ticks and the way from begin to commit are passed over."""
         graph, known = paths.pruned.graph, paths.pruned.edges
         steps = []
         start = -1
@@ -48,6 +52,17 @@ class Narrator:
         first = next(i for i, edge in enumerate(edges) if graph.node_txn[known.source[edge]] >= 0)
         return self.steps(paths, [*edges[first:], *edges[:first]])
 
+    def given(self, order: Order) -> str:
+        """The order of two writes that a case starts from."""
+        wrote = f"{self.writer(order.first)} wrote {self.key(order.first)} before {self.writer(order.second)} did"
+        if not order.since:
+            return f"Suppose {wrote}."
+        return f"{wrote}, since {'; '.join(step.reason.removesuffix('.') for step in self.since(order))}."
+
+    def since(self, order: Order) -> tuple[Step, ...]:
+        """Why the order is obvious; nothing if it is an assumption."""
+        return self.steps(order.paths, order.since)
+
     def order(self, source: int, target: int, events: tuple[Event, Event]) -> str:
         a, b = self.cast.label(source), self.cast.label(target)
         if events[0] == "":
@@ -61,6 +76,7 @@ class Narrator:
         kind = _KINDS[int(paths.pruned.edges.kind[edge])]
         events = _events(graph, kind, start, end)
         version = int(paths.pruned.edges.version[edge])
+        why = self._why(paths, edge, kind, source, target, events)
         return Step(
             source=source,
             target=target,
@@ -68,7 +84,7 @@ class Narrator:
             target_event=events[1],
             kind=kind,
             key=self.key(version) if version >= 0 else "",
-            reason=f"{self.order(source, target, events)}, because {self._why(paths, edge, kind, source, target, events)}.",
+            reason=f"{self.order(source, target, events)}, because {why}.",
         )
 
     def _why(
@@ -94,7 +110,8 @@ class Narrator:
             return f"{b} read {key} at {name}, which {a} wrote"
         replaced = int(graph.chains.following[version]) == after
         if kind == "ww":
-            return f"{a} wrote {key} at {name} and {b} {'replaced it by' if replaced else 'wrote the later version'} {next_name}"
+            then = "replaced it by" if replaced else "wrote the later version"
+            return f"{a} wrote {key} at {name} and {b} {then} {next_name}"
         if name == "its initial version":
             return f"{a} read {key} at its initial version and {b} wrote {next_name}"
         if replaced:

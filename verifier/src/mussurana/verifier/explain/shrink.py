@@ -1,8 +1,8 @@
 """From a refused history to a handful of transactions that are refused on their own.
 
-Leaving transactions out only weakens a history, so a smaller part that is still refused is still a proof. First take the
-transactions that the contradiction rests on, then drop as many as possible, in large pieces and then one by one. What remains
-is minimal: without any one of them an order exists.
+Leaving transactions out only weakens a history, so a smaller part that is still refused is still a proof. First take
+the transactions that the contradiction rests on, then drop as many as possible, in large pieces and then one by one.
+What remains is minimal: without any one of them an order exists.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ def with_observers(resolved: Resolved, txns: Iterable[int]) -> Ints:
 def with_rival_writers(resolved: Resolved, txns: Ints) -> Ints:
     """The same transactions and all others that wrote a value which they saw.
 
-    Only where values repeat: the reader saw the one write that it can have seen, but to see that one has to know the others.
+    Only where values repeat: the reader saw the one write that it can have seen, but to see that one has to know the
+    others.
     """
     if not resolved.repeated_values:
         return txns

@@ -1,9 +1,9 @@
 """Isolation levels: what each one demands of an order of events.
 
-All levels share one representation (design 3.2): a transaction has a begin and a commit; whoever read a version began after
-its writer committed, and began before the next writer of that key committed; writers of one key do not overlap.
-Serializability is the case in which a transaction's begin and commit are one event. What differs
-between levels is declared in one small module each:
+All levels share one representation (design 3.2): a transaction has a begin and a commit; whoever read a version began
+after its writer committed, and began before the next writer of that key committed; writers of one key do not overlap.
+Serializability is the case in which a transaction's begin and commit are one event. What differs between levels is
+declared in one small module each:
 
 `split`            begin and commit are separate events (snapshot isolation) or one (serializability)
 `session_order`    what a session's earlier transaction precedes: the begin of its later ones, or nothing

@@ -194,12 +194,10 @@ def _caption(picture: Picture) -> str:
 
 
 def _step(step: Step, place: int, name: str) -> str:
-    deeper = "".join(f"<li>{_said(sentence)}</li>" for sentence in step.because)
-    because = f"<ul>{deeper}</ul>" if deeper else ""
     return (
         f'<li class="{step.kind}" id="{name}-step-{place}">'
         f'<a class="step-number" href="#{name}-edge-{place}" aria-label="Step {place} in the picture">{place}</a>'
-        f'<span class="reason">{_said(step.reason)}</span>{because}</li>'
+        f'<span class="reason">{_said(step.reason)}</span></li>'
     )
 
 

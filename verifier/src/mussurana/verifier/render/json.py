@@ -21,7 +21,7 @@ The keys, all always present:
       transactions         [{label, txn, session, position, name, status, begin_ns, committed_ns, operations}]
         operations         [{kind, key, version, previous, statement}]
       cases                [{assumptions, steps, conclusion}]
-        steps              [{source, target, source_event, target_event, kind, key, reason, because}];
+        steps              [{source, target, source_event, target_event, kind, key, reason}];
                            source and target index transactions
 
 A new version may add keys; it does not change or remove these.

@@ -183,8 +183,6 @@ def counterexample_svg(counterexample: Counterexample) -> str:
         y += drawing.height
         for step_number, step in enumerate(case.steps, 1):
             say(f"{step_number}. {step.reason}")
-            for deeper in step.because:
-                say(deeper, 4 * _CELL)
         if case.conclusion:
             say(case.conclusion)
     body = f"<style>{escape(picture_css())}</style>"

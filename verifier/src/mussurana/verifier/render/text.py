@@ -105,8 +105,6 @@ def _case_lines(case: Case, number: int, cases: int) -> list[str]:
         indent = 4
     for step in case.steps:
         lines += _indented(step.reason, indent, hanging=2)
-        for deeper in step.because:
-            lines += _indented(deeper, indent + 4, hanging=2)
     return lines + (_indented(case.conclusion, indent) if case.conclusion else [])
 
 

@@ -189,7 +189,6 @@ def sentences(counterexample: Counterexample) -> Iterable[str]:
         yield from case.assumptions
         for step in case.steps:
             yield step.reason
-            yield from step.because
 
 
 def keys_that_matter(counterexample: Counterexample) -> frozenset[str]:
