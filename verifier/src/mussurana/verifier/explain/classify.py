@@ -12,7 +12,7 @@ from mussurana.verifier.verdict import Step
 
 
 def classify(steps: Sequence[Step], since: Sequence[Step] = ()) -> tuple[str, str]:
-    """(a name that people know, Adya's name) of a cycle; `since` are the steps that the order of its writes rests on."""
+    """(a name that people know, Adya's name) of a cycle; `since` is what the order of its writes rests on."""
     kinds = [step.kind for step in steps]
     against = kinds.count("rw")
     if against == 0:

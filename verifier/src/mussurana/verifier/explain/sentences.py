@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from mussurana.verifier.engine.graph import REAL_TIME, RW, SESSION, WITHIN, WR, WW, Graph
 from mussurana.verifier.engine.realtime import event_times
 from mussurana.verifier.engine.resolve import Resolved
 from mussurana.verifier.explain.cases import Order
 from mussurana.verifier.explain.cycles import Paths
 from mussurana.verifier.explain.shown import Cast, time_words
+from mussurana.verifier.history import Kind
 from mussurana.verifier.verdict import EdgeKind, Event, Step
 
 _KINDS: dict[int, EdgeKind] = {SESSION: "session", REAL_TIME: "realtime", WR: "wr", WW: "ww", RW: "rw"}
@@ -107,16 +110,27 @@ class Narrator:
         version, after = int(known.version[edge]), int(known.next_version[edge])
         key, name, next_name = self.key(version), self.version(version), self.version(after)
         if kind == "wr":
-            return f"{b} read {key} at {name}, which {a} wrote"
+            saw, seen_list = self._saw(target, version)
+            return f"{b} read {key} {saw}, {f'and {a} appended {name}' if seen_list else f'which {a} wrote'}"
         replaced = int(graph.chains.following[version]) == after
         if kind == "ww":
             then = "replaced it by" if replaced else "wrote the later version"
             return f"{a} wrote {key} at {name} and {b} {then} {next_name}"
-        if name == "its initial version":
-            return f"{a} read {key} at its initial version and {b} wrote {next_name}"
-        if replaced:
-            return f"{a} read {key} at {name} and {b} replaced {name} by {next_name}"
-        return f"{a} read {key} at {name} and {b} wrote the later version {next_name}"
+        saw, seen_list = self._saw(source, version)
+        if seen_list:
+            return f"{a} read {key} {saw} and {b} appended {next_name}"
+        if int(self.resolved.version_op[version]) < 0:
+            return f"{a} read {key} {saw} and {b} wrote {next_name}"
+        then = f"replaced {name} by" if replaced else "wrote the later version"
+        return f"{a} read {key} {saw} and {b} {then} {next_name}"
+
+    def _saw(self, t: int, version: int) -> tuple[str, bool]:
+        """What a transaction saw of a key when it saw this version, and whether that was a list."""
+        reads = (self.resolved.read_txn == t) & (self.resolved.read_version == version)
+        op = int(self.resolved.read_op[np.flatnonzero(reads)[0]])
+        if self.cast.part.kind[op] == Kind.READ_LIST:
+            return f"as {self.cast.seen(op)}", True
+        return f"at {self.version(version)}", False
 
 
 def _events(graph: Graph, kind: EdgeKind, start: int, end: int) -> tuple[Event, Event]:

@@ -1,0 +1,75 @@
+"""Random histories that leave pruning and the solver much to do, from a seed.
+
+Larger than those of `tests/random_history.py`, since nobody tries all their orders, and without anything that is
+impossible by itself. Transactions run one after the other in a hidden order; many writes are blind, most reads
+tell the truth, and sessions and clocks mostly agree with the order.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from mussurana.verifier.engine.graph import Graph, build_graph, keeps_sessions
+from mussurana.verifier.engine.resolve import resolve
+from mussurana.verifier.history import INITIAL, UNKNOWN_TIME, History, HistoryBuilder, Status
+from tests.random_history import SECOND_NS, random_settings
+
+
+def busy_history(rng: Random, txns: int) -> History:
+    keys = "wxyz"[: rng.randint(1, 4)]
+    lists = {key for key in keys if rng.random() < 0.15}
+    sessions = rng.randint(1, 6)
+    truthful = rng.choice((0.7, 0.9, 1.0))
+    timed = rng.random() < 0.5
+    blind = rng.choice((0.4, 0.8))
+    written: dict[str, list[int]] = {key: [] for key in keys}
+    drafts = [_draft(rng, keys, lists, written, truthful, blind) for _ in range(txns)]
+    build = HistoryBuilder()
+    for second in sorted(range(txns), key=lambda second: second + rng.choice((0, 0, 0, 2.5))):
+        begin, committed = second * SECOND_NS, (second + rng.randint(1, 4)) * SECOND_NS
+        known = timed and rng.random() < 0.8
+        build.transaction(
+            f"s{rng.randrange(sessions)}",
+            Status.IN_DOUBT if rng.random() < 0.05 else Status.COMMITTED,
+            begin_ns=begin if known else UNKNOWN_TIME,
+            begun_ns=begin if known and rng.random() < 0.5 else UNKNOWN_TIME,
+            commit_ns=committed if known and rng.random() < 0.5 else UNKNOWN_TIME,
+            committed_ns=committed if known else UNKNOWN_TIME,
+        )
+        for key, seen, write in drafts[second]:
+            if seen is not None and key in lists:
+                build.read_list(key, seen)
+            elif seen is not None:
+                build.read(key, seen[-1] if seen else INITIAL)
+            if write is not None and key in lists:
+                build.append(key, write)
+            elif write is not None:
+                build.write(key, write)
+    return build.finish()
+
+
+def _draft(
+    rng: Random, keys: str, lists: set[str], written: dict[str, list[int]], truthful: float, blind: float
+) -> list[tuple[str, list[int] | None, int | None]]:
+    """What a transaction does: (key, the versions up to the one it saw, the version it wrote)."""
+    draft: list[tuple[str, list[int] | None, int | None]] = []
+    for key in rng.sample(keys, rng.randint(1, len(keys))):
+        before = written[key]
+        if rng.random() > truthful:
+            before = before[: rng.randint(0, len(before))]
+        action = "write" if rng.random() < blind * 0.6 else rng.choice(("read", "read", "read", "update"))
+        draft.append((key, None if action == "write" else list(before), None))
+        if action != "read":
+            written[key].append(len(written[key]) + 1)
+            draft[-1] = (key, draft[-1][1], written[key][-1])
+    return draft
+
+
+def busy_graph(seed: int) -> Graph | None:
+    """The graph of such a history at some level, or None where two transactions replaced the same version."""
+    rng = Random(seed)
+    resolved = resolve(busy_history(rng, rng.randint(5, 16)))
+    assert not resolved.impossible
+    settings = random_settings(rng)
+    graph = build_graph(resolved, settings, keeps_sessions(settings))
+    return None if graph.chains.clash is not None else graph
