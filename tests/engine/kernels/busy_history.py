@@ -16,16 +16,17 @@ from tests.random_history import SECOND_NS, random_settings
 
 
 def busy_history(rng: Random, txns: int) -> History:
-    keys = "wxyz"[: rng.randint(1, 4)]
+    keys = "uvwxyz"[: rng.randint(1, 6)]
     lists = {key for key in keys if rng.random() < 0.15}
-    sessions = rng.randint(1, 6)
-    truthful = rng.choice((0.7, 0.9, 1.0))
-    timed = rng.random() < 0.5
-    blind = rng.choice((0.4, 0.8))
+    sessions = rng.randint(2, 9)
+    truthful = rng.choice((0.8, 1.0, 1.0))
+    jumble = rng.choice((0.0, 0.0, 2.5))
+    timed = rng.random() < 0.4
+    blind = rng.choice((0.3, 0.6))
     written: dict[str, list[int]] = {key: [] for key in keys}
     drafts = [_draft(rng, keys, lists, written, truthful, blind) for _ in range(txns)]
     build = HistoryBuilder()
-    for second in sorted(range(txns), key=lambda second: second + rng.choice((0, 0, 0, 2.5))):
+    for second in sorted(range(txns), key=lambda second: second + rng.choice((0, 0, 0, jumble))):
         begin, committed = second * SECOND_NS, (second + rng.randint(1, 4)) * SECOND_NS
         known = timed and rng.random() < 0.8
         build.transaction(
@@ -53,11 +54,11 @@ def _draft(
 ) -> list[tuple[str, list[int] | None, int | None]]:
     """What a transaction does: (key, the versions up to the one it saw, the version it wrote)."""
     draft: list[tuple[str, list[int] | None, int | None]] = []
-    for key in rng.sample(keys, rng.randint(1, len(keys))):
+    for key in rng.sample(keys, rng.randint(1, min(3, len(keys)))):
         before = written[key]
         if rng.random() > truthful:
             before = before[: rng.randint(0, len(before))]
-        action = "write" if rng.random() < blind * 0.6 else rng.choice(("read", "read", "read", "update"))
+        action = "write" if rng.random() < blind else rng.choice(("read", "read", "read", "update"))
         draft.append((key, None if action == "write" else list(before), None))
         if action != "read":
             written[key].append(len(written[key]) + 1)
@@ -68,7 +69,7 @@ def _draft(
 def busy_graph(seed: int) -> Graph | None:
     """The graph of such a history at some level, or None where two transactions replaced the same version."""
     rng = Random(seed)
-    resolved = resolve(busy_history(rng, rng.randint(5, 16)))
+    resolved = resolve(busy_history(rng, rng.randint(5, 18)))
     assert not resolved.impossible
     settings = random_settings(rng)
     graph = build_graph(resolved, settings, keeps_sessions(settings))

@@ -87,6 +87,7 @@ class State(NamedTuple):
     pair_slot: np.ndarray  # hash table from pairs of chains to variables
     # scratch
     conflict: np.ndarray
+    learned: np.ndarray
     scratch: np.ndarray
 
 
@@ -381,7 +382,7 @@ def learn(s, size):
           a clause.
     """
     level = s.meta[LEVEL]
-    learned = np.empty(s.meta[VARIABLES] + 1, np.int64)
+    learned = s.learned
     count = 1
     open_here = 0
     at = s.meta[TRAIL]
@@ -649,6 +650,7 @@ def _state(problem: Problem) -> State:
         dirty_stack=by_place[::-1].copy(),
         pair_slot=_no_pairs(variables_room),
         conflict=np.zeros(variables_room, np.int32),
+        learned=np.zeros(variables_room, np.int32),
         scratch=np.zeros((4, n + 1), np.int32),
     )
     state.meta[DIRTY] = chains
@@ -676,6 +678,7 @@ def _grow(s: State, pair_edges_max: int) -> State:
             level=_longer(s.level, rows),
             literal=_longer(s.literal, 2 * rows),
             conflict=_longer(s.conflict, rows),
+            learned=_longer(s.learned, rows),
             pair_slot=_no_pairs(rows),
         )
         index_pairs(s)
@@ -698,13 +701,15 @@ def add_choices(s, choice_start, guarded_source, guarded_target, guards):
     for _ in range(choice_start[-1]):
         add_variable(s, -1, -1)
     s.meta[EXPLICIT] = choice_start[-1]
-    pair = np.empty(2, np.int64)
+    pair = np.empty(2, np.int32)
     for i in range(len(choice_start) - 1):
         first, end = choice_start[i], choice_start[i + 1]
         if end - first == 1:
             assign(s, 2 * first, -1)
         elif end - first >= 2:
-            add_clause(s, 2 * np.arange(first, end), end - first)
+            for a in range(first, end):
+                s.learned[a - first] = 2 * a
+            add_clause(s, s.learned, end - first)
         else:
             return False
         for a in range(first, end):

@@ -10,7 +10,7 @@ import numpy as np
 from mussurana.verifier.engine.decide import decide
 from mussurana.verifier.engine.resolve import resolve
 from mussurana.verifier.explain import explain, explain_impossible
-from mussurana.verifier.history import UNKNOWN_TIME, History, HistoryError, LeftOut, Status
+from mussurana.verifier.history import UNKNOWN_TIME, History, HistoryError, Kind, LeftOut, Status
 from mussurana.verifier.levels import LEVELS
 from mussurana.verifier.solvers import find_solver
 from mussurana.verifier.verdict import Accepted, Choices, Rejected, Result, Settings, Unknown, Verdict
@@ -32,6 +32,7 @@ def check(
     if settings.level not in LEVELS:
         raise ValueError(f"unknown level {settings.level!r}; the levels are {', '.join(LEVELS)}")
     refuse_backward_times(history)
+    refuse_mixed_keys(history)
     started = perf_counter()
     search = find_solver(solver)
 
@@ -91,6 +92,19 @@ def _left_out(history: History, in_effect: np.ndarray, ambiguous_reads: int) -> 
         ("reads of a value that several transactions wrote", ambiguous_reads),
     ]
     return [LeftOut(what, count) for what, count in counted if count]
+
+
+def refuse_mixed_keys(history: History) -> None:
+    """A key is a register or a list; what a read of one shows about writes of the other nobody can say."""
+    is_list = (history.kind == Kind.APPEND) | (history.kind == Kind.READ_LIST)
+    both = np.intersect1d(history.key[is_list], history.key[~is_list] if is_list.any() else ())
+    if len(both):
+        op = int(np.flatnonzero((history.key == both[0]) & ~is_list)[0])
+        txn = int(np.searchsorted(history.op_start, op, side="right")) - 1
+        raise HistoryError(
+            f"{history.source or 'history'}: transaction {txn}: key {history.key_names[int(both[0])]} is read or written "
+            "as a register here and as a list elsewhere"
+        )
 
 
 def refuse_backward_times(history: History) -> None:

@@ -21,6 +21,7 @@ from mussurana.verifier.history import Ints, SmallInts
 @dataclass(frozen=True)
 class VersionChains:
     following: SmallInts  # per version: the version known to come right after it, or -1
+    shown_by: SmallInts  # per version: a reader of a list that shows what comes after it, or -1
     chain_head: SmallInts  # per chain: its first version; chains are grouped by key
     chain_tail: SmallInts  # per chain: its last version
     reader_start: Ints  # readers of version v: reader[reader_start[v] : reader_start[v + 1]]
@@ -136,6 +137,9 @@ def chain_versions(
         chain_count = trace_chains(version_count, key_count, following, chain_head, chain_tail)
     return VersionChains(
         following=following,
+        shown_by=np.where(followed_by >= 0, list_txn[followed_by], -1).astype(np.int32)
+        if len(list_txn)
+        else followed_by,
         chain_head=chain_head[:chain_count],
         chain_tail=chain_tail[:chain_count],
         reader_start=reader_start,

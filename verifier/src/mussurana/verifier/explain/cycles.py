@@ -98,25 +98,29 @@ class Paths:
             for node in (self.pruned.edges.source[edge], self.pruned.edges.target[edge]):
                 if graph.node_txn[node] >= 0:
                     txns.add(int(graph.node_txn[node]))
+            txns |= self._links(int(self.pruned.edges.version[edge]), last=True)
             if not self.is_derived(edge):
                 continue
-            txns |= self._chain_members(edge)
+            for chain in self.chains_of(edge):
+                txns |= self._links(int(self.pruned.open.head_version[chain]) if chain >= 0 else self._initial(edge))
             for other in self.reason_path(edge):
                 if other not in done:
                     done.add(other)
                     waiting.append(other)
         return txns
 
-    def _chain_members(self, edge: int) -> set[int]:
-        """All writers of the two chains that an edge orders: the links between them are part of the reason."""
-        graph, opened = self.pruned.graph, self.pruned.open
-        d, c = self.chains_of(edge)
-        key = int(graph.version_key[self.pruned.edges.next_version[edge]])
-        members = set()
-        for head in (int(opened.head_version[d]) if d >= 0 else key, int(opened.head_version[c])):
-            version = head
-            while version >= 0:
-                if graph.version_txn[version] >= 0:
-                    members.add(int(graph.version_txn[version]))
-                version = int(graph.chains.following[version])
-        return members
+    def _initial(self, edge: int) -> int:
+        """The initial version of the key that an edge is about."""
+        return int(self.pruned.graph.version_key[self.pruned.edges.next_version[edge]])
+
+    def _links(self, version: int, last: bool = False) -> set[int]:
+        """The writers of a version and of all that are linked to come after it, and who shows the links.
+
+        With `last` only of the version itself.
+        """
+        graph = self.pruned.graph
+        txns: set[int] = set()
+        while version >= 0:
+            txns |= {int(graph.version_txn[version]), int(graph.chains.shown_by[version])} - {-1}
+            version = -1 if last else int(graph.chains.following[version])
+        return txns
