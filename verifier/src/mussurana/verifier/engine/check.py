@@ -102,7 +102,7 @@ def refuse_mixed_keys(history: History) -> None:
         op = int(np.flatnonzero((history.key == both[0]) & ~is_list)[0])
         txn = int(np.searchsorted(history.op_start, op, side="right")) - 1
         raise HistoryError(
-            f"{history.source or 'history'}: transaction {txn}: key {history.key_names[int(both[0])]} is read or written "
+            f"{history.source or 'history'}: transaction {txn}: key {history.key_names[int(both[0])]} is used "
             "as a register here and as a list elsewhere"
         )
 

@@ -39,15 +39,15 @@ def possible_edges(
     Post: is_open[c] is 1 iff chain c is in an undecided pair that matters. Returns (number of edges, twice the number
           of pairs); edges beyond the room in source and target are counted but not stored.
 
-    Without split, a pair of chains that are single unread writes does not matter: any order of them will do.
+    Without split, a pair of chains that are single unread writes does not matter: any order of them will do. They are
+    most of the chains of a hot key, so their other pairs are found from the other side.
     """
     count = 0
     pairs = 0
     for c in range(len(opened.head_version)):
         key, tail = opened.key[c], opened.commit_tail[c]
-        if opened.key_start[key + 1] - opened.key_start[key] < 2:
+        if opened.key_start[key + 1] - opened.key_start[key] < 2 or (not split and is_plain(opened, c)):
             continue
-        c_plain = not split and is_plain(opened, c)
         for i in range(heads.key_row[key + 1] - heads.key_row[key]):
             if settled[settled_start[c] + i]:
                 continue
@@ -55,30 +55,39 @@ def possible_edges(
             start, end = heads.row_start[row], heads.row_start[row + 1]
             # Before the window: heads known to come before c. After it: heads that c is known to come before.
             window = start + count_below(heads.place, start, end, clock[tail, heads.row_chain[row]])
-            first = -1
+            first = last = -1
             for at in range(window, end):
                 d = heads.chain[at]
                 if d == c:
                     continue
                 if reaches(clock, chain_of, index_in_chain, tail, opened.begin_head[d]):
                     break
-                if c_plain and is_plain(opened, d):
-                    continue
-                pairs += 1
                 is_open[c] = 1
+                if not split and is_plain(opened, d):
+                    is_open[d] = 1
+                    pairs += 2
+                    last = d
+                else:
+                    pairs += 1
                 # The first head of the window reaches the later ones, except commits that lie on another graph chain.
                 if first < 0:
-                    if count < len(source):
-                        source[count], target[count] = tail, opened.begin_head[d]
-                    count += 1
+                    count = put_edge(source, target, count, tail, opened.begin_head[d])
                 if first < 0 or chain_of[opened.commit_head[d]] != chain_of[opened.commit_head[first]]:
                     for j in range(opened.post_start[c], opened.post_start[c + 1]):
-                        if count < len(source):
-                            source[count], target[count] = opened.post[j], opened.commit_head[d]
-                        count += 1
+                        count = put_edge(source, target, count, opened.post[j], opened.commit_head[d])
                 if first < 0:
                     first = d
+            if last >= 0:  # the earlier single writes of the window reach the last one
+                count = put_edge(source, target, count, opened.commit_tail[last], opened.begin_head[c])
     return count, pairs
+
+
+@njit(cache=True)
+def put_edge(source, target, at, u, v):
+    """Store an edge if there is room, and return where the next one goes."""
+    if at < len(source):
+        source[at], target[at] = u, v
+    return at + 1
 
 
 @njit(cache=True)
@@ -139,7 +148,7 @@ def undecided(pruned: Pruned) -> tuple[np.ndarray, int, SmallInts, SmallInts]:
     """Which open chains are in undecided pairs, how many such pairs there are, and the edges that they might bring."""
     is_open = np.zeros(pruned.open.size, np.uint8)
     clocks = pruned.clock, pruned.chain_of, pruned.index_in_chain, pruned.settled, pruned.settled_start
-    room = 1 << 16
+    room = 2 * len(pruned.edges.source)  # usually enough; if not, the second try has what it needs
     while True:
         source, target = np.empty(room, np.int32), np.empty(room, np.int32)
         split = pruned.graph.level.split

@@ -101,19 +101,29 @@ def count_reaching(
     """
     chains = clock.shape[1]
     row = np.zeros(chains, clock.dtype)
+    place = np.empty(len(order), np.int32)
     for at in range(len(order)):
         v = order[at]
+        place[v] = at
         stale = fresh[v] != 0
+        last = -1  # the last predecessor in the order; it is likely to have what the others have
         for i in range(in_start[v], in_start[v + 1]):
-            stale = stale or changed[in_from[i]] != 0
+            u = in_from[i]
+            stale = stale or changed[u] != 0
+            last = max(last, place[u])
         e = extra_in[v]
-        while e >= 0 and not stale:
-            stale = changed[extra_from[e]] != 0
+        while e >= 0:
+            u = extra_from[e]
+            stale = stale or changed[u] != 0
+            last = max(last, place[u])
             e = extra_next[e]
         changed[v] = 0
         if not stale:
             continue
-        row[:] = 0
+        if last >= 0:
+            row[:] = clock[order[last]]
+        else:
+            row[:] = 0
         for i in range(in_start[v], in_start[v + 1]):
             merge_clock(clock, chain_of, index_in_chain, in_from[i], row)
         e = extra_in[v]

@@ -71,8 +71,8 @@ def with_rival_writers(resolved: Resolved, txns: Ints) -> Ints:
     ops = ranges(history.op_start[txns], history.op_start[txns + 1])
     seen = {(int(history.key[op]), v) for op in ops for v in _values_seen(history, int(op))}
     rivals = [np.flatnonzero(writes & (history.key == k) & (history.value == v)) for k, v in seen]
-    op_txn = np.searchsorted(history.op_start, np.concatenate([*rivals, ops]), side="right") - 1
-    return np.unique(op_txn)
+    rival_txns = np.searchsorted(history.op_start, np.concatenate([*rivals, ops]), side="right") - 1
+    return np.union1d(txns, rival_txns)
 
 
 def _values_seen(history: History, op: int) -> list[int]:

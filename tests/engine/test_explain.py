@@ -1,0 +1,101 @@
+"""Counterexamples are complete, minimal and say what they should."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+
+from mussurana.verifier import check
+from mussurana.verifier.engine.cdcl import solve
+from mussurana.verifier.engine.decide import decide
+from mussurana.verifier.engine.resolve import resolve, restrict
+from mussurana.verifier.explain.shrink import suspects, with_observers
+from mussurana.verifier.verdict import Counterexample, Rejected, Settings
+from tests.notation import h
+from tests.random_history import random_history, random_settings
+
+
+def rejected(text: str, level: str = "serializable") -> Counterexample:
+    verdict = check(h(text), Settings(level, clock_drift_ns=0)).verdict
+    assert isinstance(verdict, Rejected)
+    return verdict.counterexample
+
+
+def test_transactions_without_operations_stay_in_a_proof_even_where_values_repeat() -> None:
+    found = rejected("[]@25..27 []@13..17 | [x+=2] | [x+=2]", "strict-serializable")
+    assert [transaction.txn for transaction in found.transactions] == [0, 1]
+
+
+def test_suspects_are_refused_on_their_own() -> None:
+    refusals = 0
+    for seed in range(1500):
+        rng = Random(seed)
+        history, settings = random_history(rng), random_settings(rng)
+        resolved = resolve(history)
+        decision = decide(resolved, settings, solve)
+        if resolved.impossible or not decision.refused:
+            continue
+        refusals += 1
+        part = restrict(resolved, with_observers(resolved, suspects(decision)[0]))
+        assert decide(part, settings, solve).refused, f"seed {seed}"
+    assert refusals > 100
+
+
+def test_no_transaction_of_a_counterexample_can_be_left_out() -> None:
+    for seed in range(600):
+        rng = Random(seed)
+        history, settings = random_history(rng), random_settings(rng)
+        verdict = check(history, settings).verdict
+        resolved = resolve(history)
+        if not isinstance(verdict, Rejected) or resolved.impossible:
+            continue
+        txns = [transaction.txn for transaction in verdict.counterexample.transactions]
+        for left_out in txns:
+            part = restrict(resolved, np.array([txn for txn in txns if txn != left_out], np.int64))
+            assert not decide(part, settings, solve).refused, f"seed {seed}: {left_out} of {txns} is needless"
+
+
+def test_an_obvious_order_of_writes_is_stated_and_not_supposed() -> None:
+    found = rejected("[z:=1] [z:=2 y==_] | [z==1 y:=1]")
+    (case,) = found.cases
+    assert case.assumptions == ("T1 wrote z before T2 did, since T1 comes before T2, because session s0 ran T1 first.",)
+
+
+def test_an_open_order_of_writes_becomes_two_cases() -> None:
+    found = rejected("[x:=1] | [x:=2] | [x==1] [x==2] | [x==2] [x==1]")
+    assert sorted(case.assumptions for case in found.cases) == [
+        ("Suppose T1 wrote x before T2 did.",),
+        ("Suppose T2 wrote x before T1 did.",),
+    ]
+    assert found.adya == "G-single-session"
+
+
+def test_steps_form_a_cycle() -> None:
+    for text in ("[x==_ y:=1] | [y==_ x:=2]", "[x:=1] | [y:=1] | [x==1 y==_] | [x==_ y==1]"):
+        for case in rejected(text).cases:
+            assert [step.target for step in case.steps] == [
+                *(step.source for step in case.steps[1:]),
+                case.steps[0].source,
+            ]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[x==_ y:=1] | [y==_ x:=2]", "T1 comes before T2, because T1 read x at its initial version and T2 wrote 2."),
+        ("[x:=1] | [x==1 y==_] | [y:=1] [x==_]", "T1 comes before T2, because T2 read x at 1, which T1 wrote."),
+        ("[x+=1] | [x==(1)] [x==()]", "T3 comes before T1, because T3 read x as [] and T1 appended 1."),
+        ("[x:=1] [x==_]", "T1 comes before T2, because session s0 ran T1 first."),
+    ],
+)
+def test_edges_explain_themselves(text: str, sentence: str) -> None:
+    assert sentence in [step.reason for case in rejected(text).cases for step in case.steps]
+
+
+def test_real_time_is_explained_with_its_times() -> None:
+    (case,) = rejected("[x:=1]@1..2 | [x==_]@5..6", "strict-serializable").cases
+    assert case.steps[0].reason == (
+        "T1 comes before T2, because T1 ended at 2 s and T2 began at 5 s, further apart than the clocks can be."
+    )
