@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mussurana.verifier import audit as auditor
-from mussurana.verifier.audit import Audit, audit, fingerprint
+from mussurana.verifier.audit import Audit, audit
 from mussurana.verifier.history import History, Status
 from mussurana.verifier.verdict import Settings
 from tests.brute_force import Orders, brute_force, explains, install, parse
@@ -24,7 +24,7 @@ def certify(history: History, settings: Settings, **proof: Any) -> dict[str, Any
         "level": settings.level,
         "session_order": settings.session_order,
         "clock_drift_ns": settings.clock_drift_ns,
-        "history": fingerprint(history),
+        "history": history.fingerprint(),
         **proof,
     }
 

@@ -8,7 +8,6 @@ replayed, event by event; a counterexample is refuted by trying every order of t
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass
 from itertools import combinations
 from math import inf
@@ -36,15 +35,6 @@ State = dict[int, list[int]]  # the versions that a key holds: only the last one
 class Audit:
     ok: bool
     message: str
-
-
-def fingerprint(history: History) -> dict[str, int]:
-    """Tells histories apart by all that a verdict depends on."""
-    crc32 = 0
-    for name in ("session", "status", "begin_ns", "begun_ns", "commit_ns", "committed_ns", "op_start",
-                 "kind", "key", "value", "previous", "list_start", "list_value"):  # fmt: skip
-        crc32 = zlib.crc32(getattr(history, name).tobytes(), crc32)
-    return {"transactions": history.txn_count, "operations": history.op_count, "crc32": crc32}
 
 
 class Rules:
@@ -188,8 +178,8 @@ def refute(rules: Rules, named: list[int]) -> Audit:
 
 def audit(certificate: dict[str, Any], history: History) -> Audit:
     """Check a certificate, as `certificate.py` makes or reads it, against the history it is about."""
-    if certificate["history"] != fingerprint(history):
-        return Audit(False, f"about another history: {certificate['history']}, not {fingerprint(history)}")
+    if certificate["history"] != history.fingerprint():
+        return Audit(False, f"about another history: {certificate['history']}, not {history.fingerprint()}")
     lists, registers = (set(history.key[(history.kind >= APPEND) == yes].tolist()) for yes in (True, False))
     if lists & registers:
         return Audit(False, f"{history.key_names[min(lists & registers)]} is both a list and a register")

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from mussurana.verifier.audit import LEVELS, fingerprint
+from mussurana.verifier.audit import LEVELS
 from mussurana.verifier.history import History, HistoryError
 from mussurana.verifier.verdict import Accepted, Rejected, Result
 
@@ -30,7 +30,7 @@ def certificate(result: Result, history: History) -> dict[str, Any]:
         "level": result.settings.level,
         "session_order": result.settings.session_order,
         "clock_drift_ns": result.settings.clock_drift_ns,
-        "history": fingerprint(history),
+        "history": history.fingerprint(),
     }
     verdict = result.verdict
     if isinstance(verdict, Accepted):

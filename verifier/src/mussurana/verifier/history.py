@@ -16,6 +16,7 @@ This module says nothing about what a history means; see `engine/resolve.py` for
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -116,6 +117,23 @@ class History:
 
     def list_seen(self, op: int) -> list[int]:
         return [int(v) for v in self.list_value[self.list_start[op] : self.list_start[op + 1]]]
+
+    def fingerprint(self) -> dict[str, int]:
+        """Tells histories apart by all that a verdict depends on, so that a proof is not held against another one."""
+        txns = (
+            self.session,
+            self.status,
+            self.begin_ns,
+            self.begun_ns,
+            self.commit_ns,
+            self.committed_ns,
+            self.op_start,
+        )
+        operations = (self.kind, self.key, self.value, self.previous, self.list_start, self.list_value)
+        crc32 = 0
+        for column in (*txns, *operations):
+            crc32 = zlib.crc32(column.tobytes(), crc32)
+        return {"transactions": self.txn_count, "operations": self.op_count, "crc32": crc32}
 
     def restrict(self, txns: Iterable[int]) -> History:
         """The same history with only these transactions and the keys they touch, both renumbered in their old order."""
