@@ -2,7 +2,7 @@
 
 PYTHON ?= python3
 ARGS ?=
-HISTORIES ?= $(wildcard ../shared/histories)
+HISTORIES ?=
 
 RUN := .venv/bin/python -m
 READY := .venv/.ready
@@ -28,7 +28,7 @@ format: $(READY) ## rewrite the sources as lint wants them
 demo: $(READY) ## an accepted and a rejected history, with the counterexample as a page to open
 	@.venv/bin/mussurana demo $(ARGS)
 
-bench: $(READY) ## time the checker on generated and recorded histories (HISTORIES=directory)
+bench: $(READY) ## time the checker on recorded and generated histories (HISTORIES=directory ARGS="--only name")
 	@$(RUN) bench $(ARGS) $(if $(HISTORIES),"$(HISTORIES)")
 
 fuzz: $(READY) ## random histories against brute force, for as long as you like (ARGS=--help)

@@ -22,9 +22,11 @@ from bench.report import CHECK_COLUMNS, PROCESS_COLUMNS, Report, Table, report_j
 from bench.scenarios import Scenario, generated, recorded
 from bench.worker import Failed, Unreadable, measure_apart
 from mussurana.verifier.formats import save
+from mussurana.verifier.history import HistoryError
 
 HISTORIES = Path("../shared/histories")
 RECORDED_10K = "blindw-rw-10k"
+LOAD_MAX = 0.7  # below this, of two cores or more one is free nearly all the time
 
 
 def show_progress(text: str) -> None:
@@ -55,16 +57,14 @@ def measure_checks(scenarios: Sequence[Scenario], repeat: int, report: Report) -
         show_progress(f"measuring {scenario.name}, {scenario.level}")
         try:
             measured = measure_apart(scenario.paths, scenario.level, repeat)
-        except Unreadable as error:
-            report.unreadable.append(str(error))
-            show(f"{scenario.name}, {scenario.level}: {error}")
-        except Failed as error:
-            show(f"FAILED  {report.add_failure(scenario, error)}")
-        else:
-            show(table.row(report.add_check(scenario, measured)))
             if scenario.verdicts:
                 comparison = compare(scenario.verdicts, scenario.level, scenario.paths, measured.verdicts)
                 report.comparisons.append((scenario, comparison))
+            show(table.row(report.add_check(scenario, measured)))
+        except (HistoryError, Unreadable) as error:
+            show(f"unreadable: {report.add_unreadable(scenario, error)}")
+        except Failed as error:
+            show(f"FAILED: {report.add_failure(scenario, error)}")
 
 
 def measure_processes(scenarios: Sequence[ProcessScenario], repeat: int, report: Report) -> None:
@@ -79,7 +79,7 @@ def measure_processes(scenarios: Sequence[ProcessScenario], repeat: int, report:
         try:
             show(table.row(report.add_process(scenario, measure_process(scenario, repeat))))
         except Failed as error:
-            show(f"FAILED  {report.add_failure(scenario, error)}")
+            show(f"FAILED: {report.add_failure(scenario, error)}")
 
 
 def positive(text: str) -> int:
@@ -122,7 +122,10 @@ def main(arguments: list[str] | None = None) -> int:
         processes = [s for s in process_scenarios(recorded_10k, Path(temporary)) if wanted in s.name]
         if not checks and not processes:
             parser.error(f"no scenario has {wanted!r} in its name")
-        show(report.machine.line() + "\n")
+        show(report.machine.line())
+        if report.machine.load_before > LOAD_MAX:
+            show("The machine is busy with other work: times will be too long.")
+        show("")
         if checks:
             measure_checks(checks, options.repeat, report)
         if processes:

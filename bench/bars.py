@@ -1,4 +1,4 @@
-"""How fast is fast enough, and whether it was reached. Also what the fastest published checker needs, to compare with."""
+"""How fast is fast enough, and whether it was reached; and what the fastest published checker needs."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ PEERS = (
 
 
 def judge(rows: Mapping[Row, Figures | None], row: Row | None = None) -> list[Judgement]:
-    """The bars of all rows, or of one, as far as they were measured. A row without figures had no valid result: missed."""
+    """The bars of all rows, or of one, as far as they were measured. A row without figures had no valid result."""
     return [
         _judge(bar, rows)
         for bar in BARS

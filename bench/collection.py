@@ -36,7 +36,7 @@ def compare(verdicts_file: Path, level: str, paths: Sequence[Path], ours: Sequen
 def _read(verdicts_file: Path, level: str) -> dict[str, str]:
     with verdicts_file.open(newline="", encoding="utf-8") as file:
         lines = csv.DictReader(file)
-        if not _COLUMNS <= set(lines.fieldnames or ()):
+        if not _COLUMNS.issubset(lines.fieldnames or ()):
             raise HistoryError(f"{verdicts_file}: line 1: expected the columns history, level and verdict")
         listed = {line["history"]: line["verdict"] for line in lines if line["level"] == level}
     # A history that is a folder may be listed by the file in it.

@@ -23,8 +23,9 @@ class Machine:
 
     def line(self) -> str:
         return (
-            f"{self.cpu}, {self.cores} cores (one used), {self.memory_gib:.0f} GiB; Python {self.python}, numpy {self.numpy}, "
-            f"numba {self.numba}; commit {self.commit}; load before {self.load_before:.2f}"
+            f"{self.cpu}, {self.cores} cores (one used), {self.memory_gib:.0f} GiB; "
+            f"Python {self.python}, numpy {self.numpy}, numba {self.numba}; "
+            f"commit {self.commit}; load before {self.load_before:.2f}"
         )
 
 

@@ -15,7 +15,7 @@ from bench.scenarios import Scenario
 from bench.worker import Measurement
 
 MIB = 2**20
-CORE_SHARE_MIN = 0.95  # with less of a core than this, a time says more about the neighbours
+CORE_SHARE_MIN = 0.9  # with less of a core than this, a time says more about the neighbours
 BEGIN, END = "<!-- figures -->", "<!-- end of figures -->"
 """Where these are in a markdown file, only what is between them is replaced."""
 
@@ -41,15 +41,15 @@ _NUMBER_WIDTH = 9
 
 @dataclass
 class Report:
-    """What was measured so far. `failures` are checks that went wrong, `unreadable` is what turned out to be no history."""
+    """What was measured so far."""
 
     machine: Machine
     repeat: int
     checks: list[tuple[Scenario, Measurement]] = field(default_factory=list)
     processes: list[tuple[ProcessScenario, ProcessMeasurement]] = field(default_factory=list)
     comparisons: list[tuple[Scenario, Comparison]] = field(default_factory=list)
-    unreadable: list[str] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)  # what looked like a history and is none
+    failures: list[str] = field(default_factory=list)  # checks that went wrong
     figures: dict[Row, Figures | None] = field(default_factory=dict)
 
     def add_check(self, scenario: Scenario, measured: Measurement) -> list[str]:
@@ -64,13 +64,18 @@ class Report:
         figures = {"seconds": measured.wall_seconds}
         if measured.import_seconds is not None:
             figures["import_seconds"] = measured.import_seconds
-        self.figures[_row(scenario)] = figures
+        self.figures.setdefault(_row(scenario), figures)
         return self.process_cells(scenario, measured)
 
     def add_failure(self, scenario: Scenario | ProcessScenario, why: object) -> str:
-        self.figures[_row(scenario)] = None
+        self.figures.setdefault(_row(scenario), None)
         self.failures.append(f"{scenario.name}, {scenario.level}: {why}")
         return self.failures[-1]
+
+    def add_unreadable(self, scenario: Scenario, why: object) -> str:
+        self.figures.setdefault(_row(scenario), None)
+        self.unreadable.append(f"{scenario.name}, {scenario.level}: {why}")
+        return self.unreadable[-1]
 
     def judgements(self) -> list[Judgement]:
         return judge(self.figures)
@@ -110,7 +115,7 @@ class Report:
 
     def summary(self) -> list[str]:
         """Everything that is not a row of a table."""
-        lines = [f"{'met    ' if judgement.met else 'MISSED '} {judgement.sentence}" for judgement in self.judgements()]
+        lines = [f"{'met' if judgement.met else 'MISSED'}: {judgement.sentence}" for judgement in self.judgements()]
         lines += self.peer_sentences()
         for scenario, comparison in self.comparisons:
             lines.append(
@@ -118,19 +123,20 @@ class Report:
                 f"{len(comparison.differences)} differ"
             )
             lines += [f"  {difference}" for difference in comparison.differences]
-        lines += [f"not a history after all: {what}" for what in self.unreadable]
-        lines += [f"FAILED  {what}" for what in self.failures]
+        lines += [f"unreadable: {what}" for what in self.unreadable]
+        lines += [f"FAILED: {what}" for what in self.failures]
         lines += self.disturbed()
         return lines
 
     def disturbed(self) -> list[str]:
         shares = [measured.core_share for _, measured in self.checks]
+        shares += [measured.core_share for _, measured in self.processes]
         count = sum(share < CORE_SHARE_MIN for share in shares)
         if not count:
             return []
         return [
-            f"{count} of {len(shares)} checks shared their core with other work ({min(shares):.0%} of it at worst): "
-            "times are too long; measure again on a quiet machine"
+            f"{count} of {len(shares)} scenarios shared their core with other work ({min(shares):.0%} of it at worst): "
+            "their times are too long; measure again on a quiet machine"
         ]
 
     def peer_sentences(self) -> list[str]:
@@ -139,11 +145,13 @@ class Report:
             for scenario, measured in self.checks:
                 if _row(scenario) == peer.row and measured.verdict == "accepted":
                     ours, load = measured.seconds["total"], measured.seconds["load"]
+                    name, level = peer.row
+                    process_mib = measured.peak_bytes / MIB
                     memory = f" and {peer.memory_mib:g} MiB" if peer.memory_mib else ""
                     sentences.append(
-                        f"{peer.name} on {peer.row[0]} at {peer.row[1]}: {peer.seconds:g} s{memory} (given figures, not run beside us); "
-                        f"ours is {peer.seconds / ours:.0f} times faster, {peer.seconds / (ours + load):.0f} times with loading, "
-                        f"{measured.peak_bytes / MIB:.0f} MiB for the whole process"
+                        f"{peer.name} on {name} at {level}: {peer.seconds:g} s{memory} "
+                        f"(given figures, not run beside us); ours is {peer.seconds / ours:.0f} times faster, "
+                        f"with loading {peer.seconds / (ours + load):.0f} times, in a process of {process_mib:.0f} MiB"
                     )
         return sentences
 

@@ -37,7 +37,8 @@ def recorded(directory: Path) -> Iterator[Scenario]:
         name = path.relative_to(directory).as_posix() if path != directory else path.name
         if (path / VERDICTS_FILE).is_file():
             paths = tuple(_histories(path))
-            yield from (Scenario(name, level, paths, verdicts=path / VERDICTS_FILE) for level in LEVELS)
+            if paths:
+                yield from (Scenario(name, level, paths, verdicts=path / VERDICTS_FILE) for level in LEVELS)
         else:
             yield from (Scenario(name, level, (path,)) for level in LEVELS)
 

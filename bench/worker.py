@@ -41,13 +41,19 @@ class Measurement:
     verdicts: list[str]  # one per history
     seconds: dict[str, float]  # load, and of the best run: build, prune, solve, explain, total
     totals: list[float]  # of every run
-    core_share: float  # the least part of a core that a run had; below 1, something else ran there, too
+    cpu_totals: list[float]  # of every run, the time that the core really was ours
     loaded_bytes: int  # resident when the history was loaded
     peak_bytes: int  # the most while checking
 
     @property
     def median_seconds(self) -> float:
         return statistics.median(self.totals)
+
+    @property
+    def core_share(self) -> float:
+        """The part of the core that the best run had. Below 1, something else ran there, too."""
+        total, cpu = min(zip(self.totals, self.cpu_totals, strict=True))
+        return cpu / total
 
     @property
     def memory_bytes(self) -> int:
@@ -65,7 +71,7 @@ class Measurement:
 class Run:
     verdicts: list[str]
     seconds: dict[str, float]
-    core_share: float
+    cpu_seconds: float
 
 
 def measure(paths: Sequence[Path], level: str, repeat: int) -> Measurement:
@@ -87,7 +93,7 @@ def measure(paths: Sequence[Path], level: str, repeat: int) -> Measurement:
         verdicts=best.verdicts,
         seconds={"load": load_seconds, **best.seconds},
         totals=[run.seconds["total"] for run in runs],
-        core_share=min(run.core_share for run in runs),
+        cpu_totals=[run.cpu_seconds for run in runs],
         loaded_bytes=loaded_bytes,
         peak_bytes=peak_bytes(),
     )
@@ -111,7 +117,7 @@ def run_all(histories: Sequence[History], settings: Settings) -> Run:
         verdicts.append(
             "accepted" if isinstance(verdict, Accepted) else "rejected" if isinstance(verdict, Rejected) else "unknown"
         )
-    return Run(verdicts, seconds, min(1.0, (process_time() - cpu_started) / seconds["total"]))
+    return Run(verdicts, seconds, process_time() - cpu_started)
 
 
 def measure_apart(paths: Sequence[Path], level: str, repeat: int) -> Measurement:

@@ -153,8 +153,8 @@ def test_saving_says_what_the_format_has_no_place_for(tmp_path: Path) -> None:
     build.write("7", 5, previous=4)
     lost = {note.what: note.count for note in formats.save(build.finish(), tmp_path / "h", "dbcop")}
     assert lost == {
-        "transactions with begin and commit times": 1,
-        "writes whose replaced version is known": 1,
+        "begin and commit times": 1,
+        "replaced versions of writes": 1,
         "session names": 1,
         "transaction names": 1,
     }

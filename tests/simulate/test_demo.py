@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from mussurana.verifier.demo import main
+from mussurana.verifier.demo import demo
 
 
-def test_demo_accepts_locks_and_rejects_snapshots_with_a_page_that_it_names(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["--out", str(tmp_path / "demo")]) == 0
-    printed = capsys.readouterr().out
+def test_demo_accepts_locks_and_rejects_snapshots_with_a_page_that_it_names(tmp_path: Path) -> None:
+    said: list[str] = []
+    assert demo(tmp_path / "demo", said.append) == 0
+    printed = "".join(said)
     assert printed.count("ACCEPTED") == 3
     assert printed.count("REJECTED") == 1
     assert "write skew" in printed

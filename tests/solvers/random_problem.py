@@ -86,6 +86,23 @@ def tangled_problem(rng: Random) -> Problem:
     )
 
 
+def contended_problem(rng: Random) -> Problem:
+    """A problem of a hundred chains that the hidden order solves; to find that out takes tens or hundreds of dead ends."""
+    return random_problem(
+        rng,
+        Size(
+            txns=100,
+            split=rng.random() < 0.5,
+            known=0.0,
+            keys=10,
+            chains_max=16,
+            long_chains=0.1,
+            readers=1.0,
+            truthful=1.0,
+        ),
+    )
+
+
 def random_problem(rng: Random, size: Size) -> Problem:
     """A problem of that size. The numbers of its nodes say nothing about their order."""
     txns = range(size.txns)  # in the hidden order

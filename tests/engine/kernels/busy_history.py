@@ -7,6 +7,7 @@ tell the truth, and sessions and clocks mostly agree with the order.
 
 from __future__ import annotations
 
+from functools import cache
 from random import Random
 
 from mussurana.verifier.engine.graph import Graph, build_graph, keeps_sessions
@@ -74,3 +75,10 @@ def busy_graph(seed: int) -> Graph | None:
     settings = random_settings(rng)
     graph = build_graph(resolved, settings, keeps_sessions(settings))
     return None if graph.chains.clash is not None else graph
+
+
+@cache
+def busy_graphs(count: int = 1500) -> list[tuple[int, Graph]]:
+    """Those of the first seeds, with their seeds."""
+    made = ((seed, busy_graph(seed)) for seed in range(count))
+    return [(seed, graph) for seed, graph in made if graph is not None]

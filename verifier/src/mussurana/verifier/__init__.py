@@ -3,11 +3,21 @@
 >>> from mussurana.verifier import Settings, check
 >>> from mussurana.verifier.formats import load
 >>> result = check(load("history.mus"), Settings("serializable"))  # doctest: +SKIP
+
+The names are imported when they are first used, so that `mussurana --help` need not wait for numba.
 """
 
-from mussurana.verifier.engine.check import check
-from mussurana.verifier.history import History, HistoryBuilder, HistoryError
-from mussurana.verifier.verdict import Accepted, Rejected, Result, Settings, Unknown
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from mussurana.verifier.kernel_cache import find_room
+
+if TYPE_CHECKING:
+    from mussurana.verifier.engine.check import check
+    from mussurana.verifier.history import History, HistoryBuilder, HistoryError
+    from mussurana.verifier.verdict import Accepted, Rejected, Result, Settings, Unknown
 
 __all__ = [
     "Accepted",
@@ -20,3 +30,18 @@ __all__ = [
     "Unknown",
     "check",
 ]
+
+_HOMES = {
+    "engine.check": ("check",),
+    "history": ("History", "HistoryBuilder", "HistoryError"),
+    "verdict": ("Accepted", "Rejected", "Result", "Settings", "Unknown"),
+}
+
+find_room()
+
+
+def __getattr__(name: str) -> object:
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{home}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,35 +3,53 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
-import os
 import re
 import sys
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
+
+from mussurana.verifier.levels import LEVELS
 
 if TYPE_CHECKING:
-    from mussurana.verifier.history import History
     from mussurana.verifier.verdict import Counterexample, Result
 
+    Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
+
 ACCEPTED, REJECTED, UNKNOWN, BAD_INPUT = range(4)
-EXIT_CODES = "exit code: 0 accepted, 1 rejected, 2 unknown, 3 bad input"
-LEVELS = ("serializable", "strict-serializable", "strong-si", "strong-session-si", "generalized-si", "adya-si")
-FORMATS = ("mussurana", "cobra", "dbcop", "elle-edn", "elle-json", "text", "viper")
+INTERRUPTED = 130  # as shells have it: 128 and the number of the signal
+
+# As in formats/ and solvers/, which would bring numpy and numba with them.
+FORMATS = {
+    "mussurana": "our own: *.mus",
+    "cobra": "Cobra client logs: a folder with a *.log file for each session",
+    "dbcop": "dbcop: history.bincode, or the folder it is in",
+    "elle-edn": "Jepsen / Elle, list-append and rw-register: *.edn",
+    "elle-json": "the same in JSON: *.json, *.jsonl",
+    "text": "r(k,v,s,t) and w(k,v,s,t) of PolySI, Plume and AWDIT: *.txt",
+    "viper": "Viper's JSON logs: a folder with J*.log or json/J*.log",
+}
 SOLVERS = ("own", "python-sat", "z3", "monosat")
 REPORT_SUFFIXES = (".html", ".svg", ".dot", ".json", ".txt")
 
 _UNITS_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "": 10**9}
 
 
+class OutputError(Exception):
+    """Something could not be written. The message names it and says why."""
+
+
 class Parser(argparse.ArgumentParser):
+    def __init__(self, **settings: object) -> None:
+        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **settings)  # type: ignore[arg-type]
+
     def error(self, message: str) -> NoReturn:
-        """As argparse does it, but with the exit code for bad input: its own would mean `unknown`."""
-        self.print_usage(sys.stderr)
-        self.exit(BAD_INPUT, f"{self.prog}: error: {message}\n")
+        """One line and the exit code for bad input: argparse's own would mean `unknown`."""
+        self.exit(BAD_INPUT, f"{self.prog}: {message}\nSee {self.prog} --help\n")
 
 
 def duration_ns(text: str) -> int:
@@ -46,10 +64,25 @@ def duration_seconds(text: str) -> float:
     return duration_ns(text) / 1e9
 
 
+def output_path(text: str) -> Path:
+    """A file that can be written, as far as one can tell before the work that it is for."""
+    path = Path(text)
+    if not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be written: there is no folder {str(path.parent)!r}")
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be written: it is a folder")
+    return path
+
+
 def report_path(text: str) -> Path:
     if Path(text).suffix not in REPORT_SUFFIXES:
         raise argparse.ArgumentTypeError(f"{text!r} has to end in one of {', '.join(REPORT_SUFFIXES)}")
-    return Path(text)
+    return output_path(text)
+
+
+def listed(title: str, entries: dict[str, str]) -> str:
+    width = max(map(len, entries))
+    return f"{title}:\n" + "\n".join(f"  {name:<{width}}  {what}" for name, what in entries.items())
 
 
 def parser() -> Parser:
@@ -58,21 +91,39 @@ def parser() -> Parser:
         description="Says whether a recorded history has the isolation its database promised, with a proof either way.",
     )
     top.add_argument("--version", action="version", version=f"mussurana {version('mussurana-verifier')}")
-    commands = top.add_subparsers(title="commands", dest="command", required=True, parser_class=Parser)
+    commands = top.add_subparsers(title="commands", dest="command", metavar="COMMAND", required=True)
+    add_check(commands)
+    add_audit(commands)
+    add_convert(commands)
+    add_demo(commands)
+    return top
 
-    check = commands.add_parser(
+
+def add_check(commands: Commands) -> None:
+    command = commands.add_parser(
         "check",
-        help="check a history",
+        help="check a history at an isolation level",
         description="Check a history at an isolation level.",
-        epilog=f"{EXIT_CODES}. Levels and formats are described in the README and in docs/.",
+        epilog="\n\n".join(
+            (
+                listed("levels", {level.name: level.summary for level in LEVELS.values()}),
+                listed("formats", FORMATS),
+                listed("exit codes", {"0": "accepted", "1": "rejected", "2": "unknown", "3": "bad input"}),
+            )
+        ),
     )
-    check.add_argument("path", help="a file or folder with a history")
-    check.add_argument(
-        "--level", choices=LEVELS, default="serializable", help="what the database promises (default: %(default)s)"
+    command.set_defaults(run=run_check, parser=command)
+    command.add_argument("path", metavar="HISTORY", help="a file or folder with a history")
+    command.add_argument(
+        "--level",
+        choices=LEVELS,
+        default="serializable",
+        metavar="LEVEL",
+        help="what the database promises (default: %(default)s)",
     )
-    check.add_argument("--format", choices=FORMATS, help="format of the history (default: recognised from the path)")
-    check.add_argument("--json", action="store_true", help="print the result as one JSON object")
-    check.add_argument(
+    add_format(command, "--format", "format", "recognised from the path")
+    command.add_argument("--json", action="store_true", help="print the result as one JSON object")
+    command.add_argument(
         "--report",
         type=report_path,
         action="append",
@@ -80,101 +131,179 @@ def parser() -> Parser:
         metavar="FILE",
         help=f"also write the result to a file ({', '.join(REPORT_SUFFIXES)}); may be given more than once",
     )
-    check.add_argument("--certificate", type=Path, metavar="FILE", help="write the proof, for `mussurana audit`")
-    check.add_argument(
+    command.add_argument(
+        "--certificate", type=output_path, metavar="FILE", help="write the proof, for `mussurana audit`"
+    )
+    command.add_argument(
         "--timeout", type=duration_seconds, metavar="SECONDS", help="give up searching after this time (default: never)"
     )
-    check.add_argument(
+    command.add_argument(
         "--clock-drift",
         type=duration_ns,
         default=100_000_000,
         metavar="DURATION",
         help="how far the clocks of two clients may be apart (default: 100ms)",
     )
-    check.add_argument("--no-session-order", action="store_true", help="let a session's transactions be reordered")
-    check.add_argument(
-        "--solver", choices=SOLVERS, default="own", help="what searches where pruning ends (default: %(default)s)"
+    command.add_argument("--no-session-order", action="store_true", help="let a session's transactions be reordered")
+    command.add_argument(
+        "--solver",
+        choices=SOLVERS,
+        default="own",
+        metavar="SOLVER",
+        help=f"what searches where pruning ends: {', '.join(SOLVERS)} (default: %(default)s)",
     )
 
-    audit = commands.add_parser(
+
+def add_audit(commands: Commands) -> None:
+    command = commands.add_parser(
         "audit",
-        help="check the proof of a verdict with an independent checker",
-        description="Replay the witness of an accepted history, or refute the counterexample of a rejected one, "
+        help="check the proof of a verdict",
+        description="Replay the witness of an accepted history, or refute the counterexample of a rejected one,\n"
         "with code that shares nothing with the engine.",
-        epilog="exit code: 0 the proof holds, 1 it does not, 3 bad input",
+        epilog=listed("exit codes", {"0": "the proof holds", "1": "it does not", "3": "bad input"}),
     )
-    audit.add_argument("certificate", type=Path, help="what `mussurana check --certificate` wrote")
-    audit.add_argument("history", help="the history that it is about")
-    audit.add_argument("--format", choices=FORMATS, help="format of the history (default: recognised from the path)")
+    command.set_defaults(run=run_audit, parser=command)
+    command.add_argument("certificate", metavar="CERTIFICATE", type=Path, help="what `check --certificate` wrote")
+    command.add_argument("history", metavar="HISTORY", help="the history that it is about")
+    add_format(command, "--format", "format", "recognised from the path")
 
-    convert = commands.add_parser(
-        "convert", help="translate a history between formats", description="Translate a history between formats."
+
+def add_convert(commands: Commands) -> None:
+    command = commands.add_parser(
+        "convert",
+        help="translate a history between formats",
+        description="Translate a history between formats, and say what is lost on the way.",
+        epilog=listed("formats", FORMATS),
     )
-    convert.add_argument("source", help="a file or folder with a history")
-    convert.add_argument("target", help="the file or folder to write")
-    convert.add_argument("--from", dest="source_format", choices=FORMATS, help="default: recognised from the path")
-    convert.add_argument("--to", dest="target_format", choices=FORMATS, help="default: recognised from the name")
+    command.set_defaults(run=run_convert, parser=command)
+    command.add_argument("source", metavar="SOURCE", help="a file or folder with a history")
+    command.add_argument("target", metavar="TARGET", help="the file or folder to write")
+    add_format(command, "--from", "source_format", "recognised from the path")
+    add_format(command, "--to", "target_format", "by how its name ends")
 
-    demo = commands.add_parser("demo", help="see an accepted and a rejected history", add_help=False)
-    demo.add_argument("arguments", nargs=argparse.REMAINDER)
-    return top
+
+def add_demo(commands: Commands) -> None:
+    command = commands.add_parser(
+        "demo",
+        help="see an accepted and a rejected history",
+        description="Check two simulated databases at two levels.",
+        epilog=listed("exit codes", {"0": "all verdicts were as expected", "1": "one was not"}),
+    )
+    command.set_defaults(run=run_demo, parser=command)
+    command.add_argument(
+        "--out", type=Path, default=Path("out/demo"), metavar="FOLDER", help="where files go (default: %(default)s)"
+    )
+
+
+def add_format(command: Parser, option: str, name: str, default: str) -> None:
+    command.add_argument(option, dest=name, choices=FORMATS, metavar="FORMAT", help=f"its format (default: {default})")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    arguments = sys.argv[1:] if arguments is None else arguments
-    if arguments[:1] == ["demo"]:  # it has options of its own
-        from mussurana.verifier.demo import main as demo
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal may lack letters that names in a history have
+        sys.stdout.reconfigure(errors="backslashreplace")
+    name = "mussurana"
+    try:
+        options, unknown = parser().parse_known_args(arguments)
+        if unknown:
+            options.parser.error(f"unknown arguments: {' '.join(unknown)}")
+        name = f"mussurana {options.command}"
+        return run(options)
+    except KeyboardInterrupt:
+        print(f"{name}: interrupted", file=sys.stderr)
+        return INTERRUPTED
 
-        return demo(arguments[1:])
-    options = parser().parse_args(arguments)
-    command = {"check": run_check, "audit": run_audit, "convert": run_convert}[options.command]
+
+def run(options: argparse.Namespace) -> int:
     from mussurana.verifier.history import HistoryError
 
     try:
-        return command(options)
-    except (HistoryError, ImportError) as error:
-        print(f"mussurana {options.command}: {error}", file=sys.stderr)
-        return BAD_INPUT
+        code: int = options.run(options)
+        return code
+    except (HistoryError, OutputError, ImportError) as error:
+        message = str(error)
     except OSError as error:
-        if isinstance(error, BrokenPipeError):  # the reader of our output has seen enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return BAD_INPUT
-        print(f"mussurana {options.command}: {error.filename}: {error.strerror}", file=sys.stderr)
-        return BAD_INPUT
-    except KeyboardInterrupt:
-        print(f"mussurana {options.command}: interrupted", file=sys.stderr)
-        return 130
+        message = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    except RuntimeError as error:
+        if "no locator available" not in str(error):
+            raise
+        message = "found no folder to keep compiled code in; set NUMBA_CACHE_DIR to one that can be written to"
+    print(f"mussurana {options.command}: {message}", file=sys.stderr)
+    return BAD_INPUT
 
 
 def run_check(options: argparse.Namespace) -> int:
-    from mussurana.verifier.progress import Progress
+    from mussurana.verifier.progress import working
 
-    with Progress() as progress:
-        progress("loading")
-        started = perf_counter()
-        from mussurana.verifier.formats import load
-
-        history = load(options.path, options.format)
-        loaded = perf_counter() - started
+    with working() as progress:
         from mussurana.verifier.engine.check import check
+        from mussurana.verifier.formats import load
         from mussurana.verifier.verdict import Accepted, Rejected, Settings
 
+        progress("loading")
+        started = perf_counter()
+        history = load(options.path, options.format)
+        loaded = perf_counter() - started
         settings = Settings(options.level, not options.no_session_order, options.clock_drift)
         result = check(history, settings, solver=options.solver, timeout_seconds=options.timeout, report=progress)
         seconds = {"load": loaded, **result.seconds, "total": loaded + result.seconds["total"]}
         result = replace(result, seconds=seconds)
-        progress("writing")
-        for path in options.report:
-            if path.suffix in (".svg", ".dot") and not isinstance(result.verdict, Rejected):
-                print(f"{path}: not written, there is no counterexample to draw", file=sys.stderr)
-            else:
-                path.write_text(rendered(result, options.path, path.suffix), encoding="utf-8")
-        if options.certificate:
-            write_certificate(result, history, options.certificate)
-    print(rendered(result, options.path, ".json" if options.json else ".txt", sys.stdout.isatty()), end="")
+    # First of all the verdict: it is there even if a file cannot be written.
+    say(rendered(result, options.path, ".json" if options.json else ".txt", sys.stdout.isatty()))
+    for path in options.report:
+        if path.suffix in (".svg", ".dot") and not isinstance(result.verdict, Rejected):
+            print(f"{path}: not written, there is no counterexample to draw", file=sys.stderr)
+        else:
+            write(path, rendered(result, options.path, path.suffix))
+    if options.certificate:
+        from mussurana.verifier.certificate import certificate
+
+        write(options.certificate, json.dumps(certificate(result, history)) + "\n")
     if isinstance(result.verdict, Accepted):
         return ACCEPTED
     return REJECTED if isinstance(result.verdict, Rejected) else UNKNOWN
+
+
+def run_audit(options: argparse.Namespace) -> int:
+    from mussurana.verifier.progress import working
+
+    with working() as progress:
+        from mussurana.verifier.audit import audit
+        from mussurana.verifier.certificate import read_certificate
+        from mussurana.verifier.formats import load
+
+        progress("loading")
+        certificate, history = read_certificate(options.certificate), load(options.history, options.format)
+        progress("auditing")
+        outcome = audit(certificate, history)
+    say(("the proof holds: " if outcome.ok else "the proof does not hold: ") + outcome.message + "\n")
+    return 0 if outcome.ok else 1
+
+
+def run_convert(options: argparse.Namespace) -> int:
+    from mussurana.verifier.progress import working
+
+    with working() as progress:
+        from mussurana.verifier.formats import load, save
+
+        progress("loading")
+        history = load(options.source, options.source_format)
+        progress("writing")
+        lost = save(history, options.target, options.target_format)
+    lines = [f"{options.target}: {history.txn_count:,} transactions, {history.op_count:,} operations"]
+    lines += [f"  left out when reading: {left_out.count:,} × {left_out.what}" for left_out in history.left_out]
+    lines += [f"  lost when writing: {left_out.count:,} × {left_out.what}" for left_out in lost]
+    say("\n".join(lines) + "\n")
+    return 0
+
+
+def run_demo(options: argparse.Namespace) -> int:
+    from mussurana.verifier.progress import compiling_announced
+
+    with compiling_announced():
+        from mussurana.verifier.demo import demo
+
+        return demo(options.out, say)
 
 
 def rendered(result: Result, source: str, suffix: str, color: bool = False) -> str:
@@ -207,28 +336,17 @@ def counterexample(result: Result) -> Counterexample:
     return result.verdict.counterexample
 
 
-def write_certificate(result: Result, history: History, path: Path) -> None:
-    from mussurana.verifier.certificate import certificate
-
-    path.write_text(json.dumps(certificate(result, history)) + "\n", encoding="utf-8")
-
-
-def run_audit(options: argparse.Namespace) -> int:
-    from mussurana.verifier.audit import audit
-    from mussurana.verifier.certificate import read_certificate
-    from mussurana.verifier.formats import load
-
-    outcome = audit(read_certificate(options.certificate), load(options.history, options.format))
-    print(outcome.message)
-    return 0 if outcome.ok else 1
+def write(path: Path, content: str) -> None:
+    try:
+        path.write_text(content, encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        raise OutputError(f"{path}: {error.strerror}") from error
 
 
-def run_convert(options: argparse.Namespace) -> int:
-    from mussurana.verifier.formats import load, save
-
-    history = load(options.source, options.source_format)
-    lost = save(history, options.target, options.target_format)
-    print(f"{history.txn_count} transactions, {history.op_count} operations: {options.target}")
-    for left_out in (*history.left_out, *lost):
-        print(f"left out: {left_out.count} x {left_out.what}")
-    return 0
+def say(text: str) -> None:
+    """Print. A reader who has seen enough, such as `head -1`, changes nothing about the verdict."""
+    try:
+        print(text, end="", flush=True)
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError):
+            raise OutputError(f"standard output: {error.strerror}") from error

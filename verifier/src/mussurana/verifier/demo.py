@@ -6,7 +6,7 @@ sooner or later two of its transactions each decide on what the other is about t
 
 from __future__ import annotations
 
-import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 from mussurana.verifier import check
@@ -33,27 +33,23 @@ EXPECTED = {
 }
 
 
-def main(arguments: list[str]) -> int:
+def demo(out: Path, say: Callable[[str], None]) -> int:
     """Exit code 0 when every verdict was the expected one, else 1."""
-    parser = argparse.ArgumentParser(prog="mussurana demo", description="Check two simulated databases at two levels.")
-    parser.add_argument("--out", type=Path, default=Path("out/demo"), help="where files go (default: %(default)s)")
-    out: Path = parser.parse_args(arguments).out
     out.mkdir(parents=True, exist_ok=True)
-
     surprises = 0
     for database, expected in EXPECTED.items():
         history = simulate(database, WORKLOAD)
         path = out / f"{database}.mus"
         save(history, path)
-        print(f"A simulated database, {database}, ran {history.txn_count} transactions; what its clients saw: {path}\n")
+        say(f"A simulated database, {database}, ran {history.txn_count} transactions; what its clients saw: {path}\n\n")
         for level, kind in zip(LEVELS, expected, strict=True):
             result = check(history, Settings(level))
-            print(result_text(result, source=database))
+            say(result_text(result, source=database) + "\n")
             if isinstance(result.verdict, Rejected):
                 page = out / f"{database}.{level}.html"
                 page.write_text(report_html(result, database), encoding="utf-8")
-                print(f"The same as a page, to open in a browser: {page}\n")
+                say(f"The same as a page, to open in a browser: {page}\n\n")
             if not isinstance(result.verdict, kind):
                 surprises += 1
-                print(f"This is a surprise: {database} should be {kind.__name__.lower()} at {level}.\n")
+                say(f"This is a surprise: {database} should be {kind.__name__.lower()} at {level}.\n\n")
     return 1 if surprises else 0

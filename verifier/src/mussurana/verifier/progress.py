@@ -1,35 +1,31 @@
-"""What a long check is doing, on one line of the terminal, and a word when kernels have to be compiled first."""
+"""What a long command is doing, on one line of the terminal, and a word when kernels have to be compiled first."""
 
 from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from time import perf_counter
 from types import TracebackType
 
 QUIET_SECONDS = 2.0  # quicker than this nobody asks
 REFRESH_SECONDS = 0.5
 
+_CLEAR_LINE = "\r\033[K"
+
 
 class Progress:
-    """Call it with the name of each phase. Silent unless the work takes long and stderr is a terminal.
-
-    Compiling is announced everywhere, once: it happens on first use and after an upgrade, and takes far longer than
-    most checks.
-    """
+    """Call it with the name of each phase. Silent unless the work takes long and stderr is a terminal."""
 
     def __init__(self) -> None:
         self.phase = ""
         self._started = perf_counter()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._show, daemon=True) if sys.stderr.isatty() else None
-        self._announced = False
 
     def __call__(self, phase: str) -> None:
         self.phase = phase
-        if "numba" in sys.modules and not self._announced:
-            self._announced = True
-            self._announce_compiling()
 
     def __enter__(self) -> Progress:
         if self._thread:
@@ -49,23 +45,37 @@ class Progress:
             elapsed = perf_counter() - self._started
             if elapsed >= QUIET_SECONDS:
                 shown = True
-                print(f"\r\033[K{self.phase} ... {elapsed:.0f} s", end="", file=sys.stderr, flush=True)
+                print(f"{_CLEAR_LINE}{self.phase} ... {elapsed:.0f} s", end="", file=sys.stderr, flush=True)
         if shown:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
+            print(_CLEAR_LINE, end="", file=sys.stderr, flush=True)
 
-    def _announce_compiling(self) -> None:
-        from numba.core import event
 
-        class Announce(event.Listener):  # type: ignore[misc]
-            said = False
+@contextmanager
+def compiling_announced() -> Iterator[None]:
+    """Within it, a line on stderr says when kernels are compiled: on first use and after an upgrade, and then it takes
+    far longer than most checks. Imports numba."""
+    from numba.core import event
 
-            def on_start(self, event: object) -> None:
-                if not Announce.said:
-                    Announce.said = True
-                    print("compiling the checker for this machine, once; this takes up to a minute", file=sys.stderr)
+    class Announce(event.Listener):  # type: ignore[misc]
+        said = False
 
-            def on_end(self, event: object) -> None:
-                pass
+        def on_start(self, event: object) -> None:
+            if not self.said:
+                self.said = True
+                line = "compiling the checker for this machine, once; this takes up to a minute"
+                print(f"{_CLEAR_LINE if sys.stderr.isatty() else ''}{line}", file=sys.stderr, flush=True)
 
-        # A pass of the compiler runs only when nothing usable is in the cache.
-        event.register("numba:run_pass", Announce())
+        def on_end(self, event: object) -> None:
+            pass
+
+    with event.install_listener("numba:run_pass", Announce()):  # a pass runs only for what is not in the cache
+        yield
+
+
+@contextmanager
+def working() -> Iterator[Progress]:
+    """Both: how far the command is, and a word when it has to compile."""
+    with Progress() as progress:
+        progress("starting")
+        with compiling_announced():
+            yield progress

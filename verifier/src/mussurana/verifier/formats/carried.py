@@ -48,9 +48,9 @@ def unsaid(
     outer = (history.begin_ns != UNKNOWN_TIME) | (history.committed_ns != UNKNOWN_TIME)
     inner = (history.begun_ns != UNKNOWN_TIME) | (history.commit_ns != UNKNOWN_TIME)
     counts = {
-        "transactions with begin and commit times": 0 if times else _count(outer),
-        "transactions with times inside them": 0 if inner_times else _count(inner),
-        "writes whose replaced version is known": _count(history.previous != NO_VALUE),
+        "begin and commit times": 0 if times else _count(outer),
+        "times inside transactions": 0 if inner_times else _count(inner),
+        "replaced versions of writes": _count(history.previous != NO_VALUE),
         "transactions without operations": 0 if empty else _count(history.op_start[1:] == history.op_start[:-1]),
         "session names": 0 if session_names else len(history.session_names),
         "transaction names": 0 if txn_names else len(history.txn_names),

@@ -82,12 +82,19 @@ def write(history: History, path: Path) -> tuple[LeftOut, ...]:
             raise HistoryError(f"text has no way to write the name {name!r}: it has spaces, commas or parentheses")
     ids, own_ids = transaction_ids(history)
     lines = []
+    last: dict[str, str] = {}  # session -> its last transaction
+    joined = 0
     for t in range(history.txn_count):
+        if not history.operations(t):
+            continue
         session = history.session_names[history.session[t]]
         txn = ROLLED_BACK if history.status[t] == Status.ABORTED else str(ids[t])
+        joined += txn == ROLLED_BACK and last.get(session) == ROLLED_BACK
+        last[session] = txn
         for o in history.operations(t):
             kind = "w" if history.kind[o] == Kind.WRITE else "r"
             value = 0 if history.value[o] == INITIAL else int(history.value[o])
             lines.append(f"{kind}({history.key_names[history.key[o]]},{value},{session},{txn})\n")
     path.write_text("".join(lines), encoding="utf-8")
-    return unsaid(history, session_names=True, txn_names=own_ids)
+    lost = (LeftOut("borders between rolled-back transactions", joined),) if joined else ()
+    return (*unsaid(history, session_names=True, txn_names=own_ids), *lost)

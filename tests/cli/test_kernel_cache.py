@@ -1,0 +1,132 @@
+"""Compiled kernels find a place wherever the program is installed, and never one that others could have filled."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numba
+import pytest
+
+import mussurana.verifier
+from mussurana.verifier import kernel_cache
+
+NOT_A_FOLDER = "/dev/null/cache"  # which even root cannot make
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Iterator[pytest.MonkeyPatch]:
+    """As if the package were installed where kernels cannot be kept beside it, for root as for anybody else."""
+    (tmp_path / "engine").mkdir()
+    (tmp_path / "engine" / "__pycache__").touch()
+    (tmp_path / "temporary").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernel_cache, "__file__", str(tmp_path / "kernel_cache.py"))
+        patch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+        patch.setenv("NUMBA_CACHE_DIR", "")
+        patch.setenv("XDG_CACHE_HOME", NOT_A_FOLDER)
+        yield patch
+    numba.config.reload_config()
+
+
+def found() -> Path:
+    kernel_cache.find_room()
+    assert os.environ["NUMBA_CACHE_DIR"] == numba.config.CACHE_DIR
+    return Path(os.environ["NUMBA_CACHE_DIR"])
+
+
+def test_kernels_stay_beside_the_sources_where_they_can(installed: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "engine" / "__pycache__").unlink()
+    kernel_cache.find_room()
+    assert os.environ["NUMBA_CACHE_DIR"] == ""
+
+
+def test_whoever_set_the_folder_has_decided(installed: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    installed.setenv("NUMBA_CACHE_DIR", str(tmp_path / "mine"))
+    kernel_cache.find_room()
+    assert os.environ["NUMBA_CACHE_DIR"] == str(tmp_path / "mine")
+
+
+def test_second_choice_is_the_users_cache(installed: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    installed.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert found() == tmp_path / "cache" / "mussurana"
+
+
+def test_the_users_cache_is_at_home_unless_told_otherwise(installed: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    installed.delenv("XDG_CACHE_HOME")
+    installed.setenv("HOME", str(tmp_path / "home"))
+    assert found() == tmp_path / "home" / ".cache" / "mussurana"
+
+
+def test_third_choice_is_a_temporary_folder_that_is_found_again(installed: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder = found()
+    assert folder == tmp_path / "temporary" / f"mussurana-{os.getuid()}"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    installed.setenv("NUMBA_CACHE_DIR", "")
+    assert found() == folder
+
+
+@pytest.mark.parametrize("trap", ["writable", "link", "foreign"])
+def test_folder_that_others_could_have_filled_is_not_used(
+    trap: str, installed: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = tmp_path / "temporary" / f"mussurana-{os.getuid()}"
+    if trap == "link":
+        (tmp_path / "theirs").mkdir()
+        folder.symlink_to(tmp_path / "theirs")
+    else:
+        folder.mkdir()
+        folder.chmod(0o777 if trap == "writable" else 0o700)
+    if trap == "foreign":
+        owner = os.getuid()
+        installed.setattr(os, "getuid", lambda: owner + 1)
+        folder.rename(folder.with_name(f"mussurana-{owner + 1}"))
+    used = found()
+    assert used.parent == tmp_path / "temporary"
+    assert used.name not in (f"mussurana-{os.getuid()}", folder.name)
+    assert stat.S_IMODE(used.stat().st_mode) == 0o700
+
+
+def test_no_room_anywhere_is_left_to_numba_to_say(installed: pytest.MonkeyPatch) -> None:
+    def none() -> None:
+        raise FileNotFoundError("no usable temporary directory found")
+
+    installed.setattr(tempfile, "gettempdir", none)
+    kernel_cache.find_room()
+    assert os.environ["NUMBA_CACHE_DIR"] == ""
+
+
+def test_installation_that_cannot_be_written_to_works(tmp_path: Path) -> None:
+    (package,) = mussurana.verifier.__path__
+    copy = tmp_path / "site" / "mussurana" / "verifier"
+    shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    for folder in ("engine", "formats"):
+        (copy / folder / "__pycache__").touch()
+    (tmp_path / "temporary").mkdir()
+    program = (
+        "import numpy\n"
+        "from mussurana.verifier.formats import load\n"
+        "from mussurana.verifier import check\n"
+        "from mussurana.verifier.engine.arrays import group_by\n"
+        "assert group_by(numpy.zeros(3, int), 1)[1].tolist() == [0, 1, 2]\n"
+        "import mussurana.verifier; print(mussurana.verifier.__file__)"
+    )
+    variables = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
+    path = os.pathsep.join([str(tmp_path / "site"), os.environ.get("PYTHONPATH", "")])
+    places = {"PYTHONPATH": path, "XDG_CACHE_HOME": NOT_A_FOLDER, "TMPDIR": tmp_path / "temporary"}
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**variables, **{name: str(place) for name, place in places.items()}},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert Path(ran.stdout.strip()) == copy / "__init__.py"
+    assert list((tmp_path / "temporary" / f"mussurana-{os.getuid()}").rglob("arrays.group_by-*.nbi"))

@@ -1,0 +1,138 @@
+"""Pruning, against trying every pair of chains in a matrix of who reaches whom."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from random import Random
+
+import numpy as np
+import pytest
+
+from mussurana.verifier.engine import prune
+from tests.engine.kernels.busy_history import busy_graphs
+from tests.engine.twins import (
+    chains_by_key,
+    clock_reach,
+    covers,
+    edge_list,
+    prune_by_hand,
+    pruning_complaint,
+    reachability,
+)
+
+
+@covers(prune.order_initial_chains, prune.order_forced_chains, prune.put)
+def test_pruning_decides_exactly_what_trying_all_pairs_decides() -> None:
+    seen: Counter[tuple[str, bool]] = Counter()
+    for seed, graph in busy_graphs():
+        by_hand = prune_by_hand(graph)
+        problem = pruning_complaint(graph, by_hand)
+        assert not problem, f"busy_graph({seed}): {problem}"
+        outcome = "cyclic" if by_hand.cyclic else "undecided" if by_hand.undecided else "decided"
+        seen[outcome, graph.level.split] += not by_hand.edges <= set(edge_list(graph.edges))
+    assert len(seen) == 6
+    assert min(seen.values()) > 30
+
+
+def test_initial_versions_come_first_before_anything_else_is_derived() -> None:
+    for seed, graph in busy_graphs(500):
+        pruned = prune.prune(graph)
+        if len(pruned.derived_start) == 1:
+            continue
+        edges = edge_list(graph.edges)
+        edges += [
+            edge for first, rest in chains_by_key(graph).values() for c in rest for edge in first.edges_if_before(c)
+        ]
+        found = edge_list(pruned.edges)[: pruned.derived_start[1]]
+        assert np.array_equal(reachability(graph.node_count, found), reachability(graph.node_count, edges)), (
+            f"busy_graph({seed})"
+        )
+
+
+def test_pruning_does_not_depend_on_how_much_room_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs = busy_graphs(300)
+    with_room = [prune.prune(graph) for _, graph in graphs]
+    make_room = prune.DerivedEdges.make_room
+    calls = 0
+
+    def make_little_room(derived: prune.DerivedEdges) -> None:
+        """Grow as usual, and then keep only two more places than there were."""
+        nonlocal calls
+        calls += 1
+        size = len(derived.next_out) + 2
+        make_room(derived)
+        derived.next_out, derived.next_in = derived.next_out[:size].copy(), derived.next_in[:size].copy()
+        derived.found = prune.Found(*(column[:size].copy() for column in derived.found))
+
+    monkeypatch.setattr(prune.DerivedEdges, "make_room", make_little_room)
+    for (seed, graph), expected in zip(graphs, with_room, strict=True):
+        pruned = prune.prune(graph)
+        assert pruned.cyclic == expected.cyclic, f"busy_graph({seed})"
+        assert pruned.derived_start == expected.derived_start, f"busy_graph({seed})"
+        assert edge_list(pruned.edges) == edge_list(expected.edges), f"busy_graph({seed})"
+        assert pruned.settled.tolist() == expected.settled.tolist(), f"busy_graph({seed})"
+    assert calls > 3 * len(graphs)
+
+
+def test_rows_are_settled_when_all_their_heads_are_decided() -> None:
+    """Not always at once, since only chains whose clocks changed are looked at; but what is settled is decided."""
+    decided = settled = 0
+    for seed, graph in busy_graphs(500):
+        pruned = prune.prune(graph)
+        if pruned.cyclic:
+            continue
+        opened, heads = pruned.open, pruned.heads
+        reach = clock_reach(pruned.clock, pruned.chain_of, pruned.index_in_chain)
+        before = reach[np.ix_(opened.commit_tail, opened.begin_head)]
+        known = before | before.T | np.eye(opened.size, dtype=bool)
+        for c, key in enumerate(opened.key.tolist()):
+            if opened.key_start[key + 1] - opened.key_start[key] < 2:
+                continue
+            for i, row in enumerate(range(heads.key_row[key], heads.key_row[key + 1])):
+                all_known = known[c, heads.chain[heads.row_start[row] : heads.row_start[row + 1]]].all()
+                is_settled = pruned.settled[pruned.settled_start[c] + i] != 0
+                assert all_known or not is_settled, f"busy_graph({seed})"
+                decided += all_known
+                settled += is_settled
+    assert settled > 0.8 * decided > 1000
+
+
+@covers(prune.last_readers)
+def test_only_the_last_reader_on_each_graph_chain_counts() -> None:
+    for seed in range(1000):
+        rng = Random(seed)
+        node_count, version_count, txn_count = rng.randint(1, 10), rng.randint(1, 6), rng.randint(1, 8)
+        chain_count = rng.randint(1, 4)
+        chain_of = [rng.randrange(chain_count) for _ in range(node_count)]
+        index = [chain_of[:node].count(chain_of[node]) for node in range(node_count)]
+        begin = [rng.randrange(node_count) for _ in range(txn_count)]
+        readers = [[rng.randrange(txn_count) for _ in range(rng.randint(0, 5))] for _ in range(version_count)]
+        version = [rng.randrange(version_count) for _ in range(rng.randint(0, 5))]
+        start, nodes = prune.last_readers(
+            np.array(version, np.int32),
+            np.array([0, *np.cumsum([len(row) for row in readers])], np.int64),
+            np.array([txn for row in readers for txn in row], np.int32),
+            np.array(begin, np.int32),
+            np.array(chain_of, np.int32),
+            np.array(index, np.int32),
+            chain_count,
+        )
+        for i, v in enumerate(version):
+            last: dict[int, int] = {}
+            for node in (begin[txn] for txn in readers[v]):
+                last[chain_of[node]] = max(node, last.get(chain_of[node], node), key=index.__getitem__)
+            assert nodes[start[i] : start[i + 1]].tolist() == list(last.values())
+        assert start[-1] == len(nodes)
+
+
+@covers(prune.count_below)
+def test_entries_below_a_limit_are_counted() -> None:
+    for seed in range(1000):
+        rng = Random(seed)
+        place = sorted(rng.sample(range(30), rng.randint(0, 12)))
+        first = rng.randint(0, len(place))
+        end = rng.randint(first, len(place))
+        limit = rng.randint(0, 30)
+        below = prune.count_below(np.array(place, np.int32), first, end, limit)
+        assert below == bisect_left(place, limit, first, end) - first
