@@ -19,7 +19,7 @@ from mussurana.verifier.history import History
 from tests.cli.command import Command, in_a_process
 from tests.notation import h
 
-ANNOUNCEMENT = "compiling the checker for this machine, once; this takes up to a minute\n"
+ANNOUNCEMENT = "compiling parts of the checker for this machine, once each; this takes up to a minute\n"
 
 
 class Terminal:

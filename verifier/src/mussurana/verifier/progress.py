@@ -62,7 +62,7 @@ def compiling_announced() -> Iterator[None]:
         def on_start(self, event: object) -> None:
             if not self.said:
                 self.said = True
-                line = "compiling the checker for this machine, once; this takes up to a minute"
+                line = "compiling parts of the checker for this machine, once each; this takes up to a minute"
                 print(f"{_CLEAR_LINE if sys.stderr.isatty() else ''}{line}", file=sys.stderr, flush=True)
 
         def on_end(self, event: object) -> None:

@@ -69,14 +69,11 @@ def possible_edges(
                     last = d
                 else:
                     pairs += 1
-                # The first head of the window reaches the later ones, except commits that lie on another graph chain.
-                if first < 0:
+                if first < 0:  # it reaches the later heads of the window
+                    first = d
                     count = put_edge(source, target, count, tail, opened.begin_head[d])
-                if first < 0 or chain_of[opened.commit_head[d]] != chain_of[opened.commit_head[first]]:
                     for j in range(opened.post_start[c], opened.post_start[c + 1]):
                         count = put_edge(source, target, count, opened.post[j], opened.commit_head[d])
-                if first < 0:
-                    first = d
             if last >= 0:  # the earlier single writes of the window reach the last one
                 count = put_edge(source, target, count, opened.commit_tail[last], opened.begin_head[c])
     return count, pairs

@@ -30,7 +30,7 @@ CLOCK_BYTES_MAX = 1 << 30  # more would not pay: a graph that needs it has hardl
 
 
 class Heads(NamedTuple):
-    """The heads of open chains, by key, graph chain and place on it. A *row* is what a key has on one graph chain."""
+    """Begins of the heads of open chains, by key, graph chain and place on it. A *row* is a key on one graph chain."""
 
     key_row: Ints  # rows of key k: key_row[k] : key_row[k + 1]
     row_chain: SmallInts  # per row: its graph chain
@@ -88,7 +88,7 @@ class Pruned:
     cyclic: bool  # there is no order
     too_wide: bool  # there was no room for clocks: nothing is pruned but the order of initial versions
     open: Open
-    heads: Heads  # by begins
+    heads: Heads
     settled: (
         np.ndarray
     )  # for each open chain and each row of its key: the row's heads are all known to be before or after it
@@ -153,54 +153,38 @@ def put(found, at, source, target, kind, version, next_version):
 
 
 @njit(cache=True)
-def order_initial_chains(opened, by_begin, by_commit, found, count, key):
+def order_initial_chains(opened, heads, found, count, key):
     """Put the chain of the initial version before all other chains of its key.
 
-    Starts at `key` with `count` edges found. Returns (edges found, next key); there was no room for more if that is
-    not the end.
+    Starts at `key` with `count` edges found. Returns (edges found, next key); there was no room for more if that is not
+    the end.
     """
     while key < len(opened.key_start) - 1:
         first, last = opened.first_post_start[key], opened.first_post_start[key + 1]
-        rows = by_begin.key_row[key + 1] - by_begin.key_row[key] + by_commit.key_row[key + 1] - by_commit.key_row[key]
+        rows = heads.key_row[key + 1] - heads.key_row[key]
         if count + rows * (1 + last - first) > len(found.source):
             break
         version = opened.first_tail_version[key]
-        if opened.first_tail[key] >= 0:
-            for row in range(by_begin.key_row[key], by_begin.key_row[key + 1]):
-                d = by_begin.chain[by_begin.row_start[row]]
-                tail, head = opened.first_tail[key], opened.begin_head[d]
-                count = put(found, count, tail, head, WW, version, opened.head_version[d])
-        for row in range(by_commit.key_row[key], by_commit.key_row[key + 1]):
-            d = by_commit.chain[by_commit.row_start[row]]
+        for row in range(heads.key_row[key], heads.key_row[key + 1]):
+            d = heads.chain[heads.row_start[row]]
+            next_version = opened.head_version[d]
+            if opened.first_tail[key] >= 0:
+                count = put(found, count, opened.first_tail[key], opened.begin_head[d], WW, version, next_version)
             for at in range(first, last):
-                reader, head = opened.first_post[at], opened.commit_head[d]
-                count = put(found, count, reader, head, RW, version, opened.head_version[d])
+                count = put(found, count, opened.first_post[at], opened.commit_head[d], RW, version, next_version)
         key += 1
     return count, key
 
 
 @njit(cache=True)
 def order_forced_chains(
-    opened,
-    heads,
-    by_begins,
-    by_commits,
-    clock,
-    chain_of,
-    index_in_chain,
-    changed,
-    settled,
-    settled_start,
-    found,
-    count,
-    c,
+    opened, heads, clock, chain_of, index_in_chain, changed, settled, settled_start, found, count, c
 ):
     """Add the edges for pairs of chains that have only one possible order, given the clocks.
 
-    `heads` are sorted by begins, by commits, or by both where these are the same nodes. Only chains whose clocks
-    changed are looked at, and of each only the rows that are not settled: all their heads are known to be before or
-    after it. Starts at chain `c` with `count` edges found. Returns (edges found, next chain); there was no room for
-    more if that is not the end.
+    Only chains whose clocks changed are looked at, and of each only the rows that are not settled: all heads of a
+    settled row are known to be before or after it. Starts at chain `c` with `count` edges found. Returns (edges found,
+    next chain); there was no room for more if that is not the end.
     """
     while c < len(opened.head_version):
         key = opened.key[c]
@@ -211,6 +195,8 @@ def order_forced_chains(
         if not stale or opened.key_start[key + 1] - opened.key_start[key] < 2:
             c += 1
             continue
+        # A head's commit comes right after its begin, so that begins below n - 1 have their commits below n.
+        behind = index_in_chain[opened.commit_head[c]] - index_in_chain[opened.begin_head[c]]
         start_count = count
         full = False
         for i in range(rows):
@@ -218,17 +204,13 @@ def order_forced_chains(
                 continue
             row = heads.key_row[key] + i
             first, end = heads.row_start[row], heads.row_start[row + 1]
-            limit = 0
-            if by_begins:
-                limit = clock[opened.commit_tail[c], heads.row_chain[row]]
-            if by_commits:
-                for at in range(opened.post_start[c], opened.post_start[c + 1]):
-                    limit = max(limit, clock[opened.post[at], heads.row_chain[row]])
+            limit = np.int64(clock[opened.commit_tail[c], heads.row_chain[row]])
+            for at in range(opened.post_start[c], opened.post_start[c + 1]):
+                limit = max(limit, np.int64(clock[opened.post[at], heads.row_chain[row]]) - behind)
             below = first + count_below(heads.place, first, end, limit)
-            after = below
+            after, last = below, below - 1
             if after < end and heads.chain[after] == c:
                 after += 1
-            last = below - 1
             if last >= first and heads.chain[last] == c:
                 last -= 1
             if after == end or reaches(
@@ -257,10 +239,9 @@ def order_forced_chains(
     return count, c
 
 
-def sort_heads(
-    node: SmallInts, key: SmallInts, key_count: int, chain_of: SmallInts, index_in_chain: SmallInts
-) -> Heads:
-    place, chain = index_in_chain[node], chain_of[node]
+def sort_heads(opened: Open, chain_of: SmallInts, index_in_chain: SmallInts) -> Heads:
+    key, key_count = opened.key, len(opened.key_start) - 1
+    place, chain = index_in_chain[opened.begin_head], chain_of[opened.begin_head]
     by_place = group_by(place, int(place.max(initial=-1)) + 1)[1]
     by_chain = by_place[group_by(chain[by_place], int(chain.max(initial=-1)) + 1)[1]]
     entry = by_chain[group_by(key[by_chain], key_count)[1]]
@@ -369,19 +350,14 @@ def prune(graph: Graph) -> Pruned:
     chain_count = cover_by_chains(order, in_start, in_from, graph.next_node, chain_of, index_in_chain) if acyclic else 1
     places = chain_of, index_in_chain
     opened = find_open(graph, *places, chain_count)
-    key_count = len(opened.key_start) - 1
-    by_begin = by_commit = sort_heads(opened.begin_head, opened.key, key_count, *places)
-    sides = [(by_begin, True, not graph.level.split)]
-    if graph.level.split:
-        by_commit = sort_heads(opened.commit_head, opened.key, key_count, *places)
-        sides.append((by_commit, False, True))
+    heads = sort_heads(opened, *places)
 
     if acyclic:
         key = 0
         while True:
-            count, key = order_initial_chains(opened, by_begin, by_commit, derived.found, derived.count, key)
+            count, key = order_initial_chains(opened, heads, derived.found, derived.count, key)
             derived.link(count)
-            if key == key_count:
+            if key == len(opened.key_start) - 1:
                 break
             derived.make_room()
         acyclic = sort()
@@ -390,24 +366,24 @@ def prune(graph: Graph) -> Pruned:
     too_wide = n * chain_count * np.dtype(clock_dtype).itemsize > CLOCK_BYTES_MAX
     clock = np.zeros((n if acyclic and not too_wide else 0, chain_count), clock_dtype)
     changed = np.zeros(n, np.uint8)
-    settled_starts = [offsets(np.diff(heads.key_row)[opened.key]) for heads, _, _ in sides]
-    settled = [np.zeros(int(start[-1]), np.uint8) for start in settled_starts]
+    settled_start = offsets(np.diff(heads.key_row)[opened.key])
+    settled = np.zeros(int(settled_start[-1]), np.uint8)
     while acyclic and not too_wide:
         derived_start.append(len(own.source) + derived.count)
         lists = derived.first_in, derived.next_in, derived.found.source
         count_reaching(order, in_start, in_from, *lists, *places, derived.fresh, clock, changed)
         derived.fresh[:] = 0
         before = derived.count
-        for (heads, *by), flags, flags_start in zip(sides, settled, settled_starts, strict=True):
-            chain = 0
-            while True:
-                count, chain = order_forced_chains(
-                    opened, heads, *by, clock, *places, changed, flags, flags_start, derived.found, derived.count, chain
-                )
-                derived.link(count)
-                if chain == opened.size:
-                    break
-                derived.make_room()
+        chain = 0
+        while True:
+            flags = changed, settled, settled_start
+            count, chain = order_forced_chains(
+                opened, heads, clock, *places, *flags, derived.found, derived.count, chain
+            )
+            derived.link(count)
+            if chain == opened.size:
+                break
+            derived.make_room()
         if derived.count == before:
             break
         acyclic = sort()
@@ -419,9 +395,9 @@ def prune(graph: Graph) -> Pruned:
         cyclic=not acyclic,
         too_wide=too_wide,
         open=opened,
-        heads=by_begin,
-        settled=settled[0],
-        settled_start=settled_starts[0],
+        heads=heads,
+        settled=settled,
+        settled_start=settled_start,
         chain_of=chain_of,
         index_in_chain=index_in_chain,
         clock=clock,

@@ -271,8 +271,6 @@ def resolve_reads(
                             for between in range(before + 1, write):
                                 if key[between] == key[op] and kind[between] == APPEND:
                                     outcome = INTERMEDIATE
-                            if before > write:
-                                outcome = INTERMEDIATE
                     elif outcome == RESOLVED and before >= 0 and final[before] == 0:
                         outcome = INTERMEDIATE
                         write = before
