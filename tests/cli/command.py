@@ -17,6 +17,7 @@ from tests.notation import h
 
 SERIAL = "[x:=1] | [x==1 y:=2]"
 WRITE_SKEW = "[x==_ y:=1] | [y==_ x:=2]"
+SEARCHED = "[x:=1 y:=1] [x:=3] | [x:=2 y:=2] | [x==1] | [x==2]"
 REPEATED_VALUES = "[x:=1] | [x:=1] | [x==1]"
 
 

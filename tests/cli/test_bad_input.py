@@ -111,16 +111,6 @@ def test_full_disk_names_the_file_after_the_verdict(
     assert ran.err == f"mussurana check: {tmp_path}/full.html: No space left on device\n"
 
 
-def test_no_place_for_compiled_code_says_what_to_set(
-    mussurana: Command, serial: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_locator(*arguments: object) -> None:
-        raise RuntimeError("cannot cache function 'group_by': no locator available for file 'arrays.py'")
-
-    monkeypatch.setattr("mussurana.verifier.formats.load", no_locator)
-    assert "set NUMBA_CACHE_DIR to one that can be written to" in complaint(mussurana("check", serial))
-
-
 def test_our_own_mistakes_are_not_called_bad_input(
     mussurana: Command, serial: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

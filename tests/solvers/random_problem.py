@@ -87,7 +87,7 @@ def tangled_problem(rng: Random) -> Problem:
 
 
 def contended_problem(rng: Random) -> Problem:
-    """A problem of a hundred chains that the hidden order solves. Finding a solution takes up to hundreds of dead ends."""
+    """A problem of a hundred chains that the hidden order solves, though only after tens or hundreds of dead ends."""
     return random_problem(
         rng,
         Size(

@@ -91,7 +91,7 @@ def test_own_solver_agrees_with_trying_everything() -> None:
 
 
 def test_own_solver_solves_what_a_hidden_order_solves() -> None:
-    for seed in range(200):
+    for seed in range(300):  # 270 is one where a chain has to be looked at again after both of its orders failed
         assert answer("own", contended_problem(Random(seed))), f"contended_problem(Random({seed}))"
 
 

@@ -12,8 +12,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from mussurana.verifier.kernel_cache import find_room
-
 if TYPE_CHECKING:
     from mussurana.verifier.engine.check import check
     from mussurana.verifier.history import History, HistoryBuilder, HistoryError
@@ -36,8 +34,6 @@ _HOMES = {
     "history": ("History", "HistoryBuilder", "HistoryError"),
     "verdict": ("Accepted", "Rejected", "Result", "Settings", "Unknown"),
 }
-
-find_room()
 
 
 def __getattr__(name: str) -> object:

@@ -224,10 +224,6 @@ def run(options: argparse.Namespace) -> int:
         message = str(error)
     except OSError as error:
         message = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-    except RuntimeError as error:
-        if "no locator available" not in str(error):
-            raise
-        message = "found no folder to keep compiled code in; set NUMBA_CACHE_DIR to one that can be written to"
     print(f"mussurana {options.command}: {message}", file=sys.stderr)
     return BAD_INPUT
 

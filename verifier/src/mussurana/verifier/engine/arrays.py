@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from mussurana.verifier.kernels import kernel
 
 
-@njit(cache=True)
+@kernel
 def group_by(label, label_count):
     """Group positions by a small non-negative label, keeping their order (a counting sort).
 
@@ -25,7 +26,7 @@ def group_by(label, label_count):
     return start, order
 
 
-@njit(cache=True)
+@kernel
 def adjacency(source, target, node_count):
     """Rows of successors: those of u are to[start[u] : start[u + 1]], edge numbers beside them in `edge`.
 

@@ -17,10 +17,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from mussurana.verifier.engine.arrays import adjacency, group_by
 from mussurana.verifier.engine.problem import GaveUp, NoOrder, Ordered, Problem, Solution
+from mussurana.verifier.kernels import inner_kernel, kernel
 
 # Where the counters live in State.meta.
 VARIABLES, EDGES, IN_FORCE, TRAIL, HEAD, LEVEL, CLAUSES, LITERALS, DIRTY, CONFLICTS, STEPS, EPOCH, EXPLICIT = range(13)
@@ -38,9 +38,6 @@ FORWARD, BACKWARD, QUEUE, QUEUE_NEXT = range(4)  # rows of scratch
 FOUND, IMPOSSIBLE, PAUSED, FULL = range(4)
 
 STEPS_PER_CALL = 300_000  # well under a second: how often the caller can look at the clock
-
-
-_internal = njit(cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # half the time to compile
 
 
 class State(NamedTuple):
@@ -91,17 +88,17 @@ class State(NamedTuple):
     scratch: np.ndarray
 
 
-@_internal
+@inner_kernel
 def is_true(s, literal):
     return s.variable[literal >> 1, VALUE] == (-1 if literal & 1 else 1)
 
 
-@_internal
+@inner_kernel
 def is_false(s, literal):
     return s.variable[literal >> 1, VALUE] == (1 if literal & 1 else -1)
 
 
-@_internal
+@inner_kernel
 def assign(s, literal, reason):
     variable = literal >> 1
     s.variable[variable, VALUE] = -1 if literal & 1 else 1
@@ -111,7 +108,7 @@ def assign(s, literal, reason):
     s.meta[TRAIL] += 1
 
 
-@_internal
+@inner_kernel
 def add_edge(s, u, v, guard, other_guard):
     """Add an edge that is in force when its guards are true. Pre: neither guard is true yet; there is room."""
     e = s.meta[EDGES]
@@ -126,7 +123,7 @@ def add_edge(s, u, v, guard, other_guard):
         s.literal[other_guard, GUARD_FIRST] = 2 * e + 1
 
 
-@_internal
+@inner_kernel
 def add_variable(s, first, second):
     variable = s.meta[VARIABLES]
     s.meta[VARIABLES] += 1
@@ -139,7 +136,7 @@ def add_variable(s, first, second):
     return variable
 
 
-@_internal
+@inner_kernel
 def add_clause(s, literals, size):
     """Add a clause of at least two literals and watch its first two. Pre: there is room."""
     clause = s.meta[CLAUSES]
@@ -156,7 +153,7 @@ def add_clause(s, literals, size):
     return clause
 
 
-@_internal
+@inner_kernel
 def blame_cycle(s, e):
     """Fill s.conflict with the negated guards of the cycle that edge e closes. Returns their number.
 
@@ -183,7 +180,7 @@ def blame_cycle(s, e):
     return size
 
 
-@_internal
+@inner_kernel
 def sort(numbers):
     """Sort a short array in place (Shell's sort, because numpy's takes far longer to compile)."""
     gap = len(numbers) // 2
@@ -198,7 +195,7 @@ def sort(numbers):
         gap = (4 * gap + 4) // 9  # the step above, backwards: ..., 7, 3, 1, 0
 
 
-@_internal
+@inner_kernel
 def put_in_force(s, e):
     """Add edge e to the graph and restore the order (Pearce and Kelly 2006). Returns -1, or the size of the conflict.
 
@@ -292,7 +289,7 @@ def put_in_force(s, e):
     return -1
 
 
-@_internal
+@inner_kernel
 def link(s, e):
     s.edge[e, FORCED] = 1
     s.force_trail[s.meta[IN_FORCE]] = e
@@ -304,7 +301,7 @@ def link(s, e):
     s.node[v, IN_FIRST] = e
 
 
-@_internal
+@inner_kernel
 def propagate(s):
     """Work out what the newly true literals imply. Returns -1, or the size of a conflict.
 
@@ -359,7 +356,7 @@ def propagate(s):
     return -1
 
 
-@_internal
+@inner_kernel
 def backjump(s, level):
     while s.meta[TRAIL] > s.level[level, TRAIL_START]:
         s.meta[TRAIL] -= 1
@@ -374,7 +371,7 @@ def backjump(s, level):
     s.meta[LEVEL] = level
 
 
-@_internal
+@inner_kernel
 def learn(s, size):
     """Turn the conflict in s.conflict into a clause with one literal of the current level, jump back, and assert it.
 
@@ -425,7 +422,7 @@ def learn(s, size):
         assign(s, learned[0], add_clause(s, learned, count))
 
 
-@_internal
+@inner_kernel
 def latest(s, chain):
     """The last place of what has to come before any later chain's head: (tail's commit, last reader's begin)."""
     reader = -1
@@ -434,13 +431,13 @@ def latest(s, chain):
     return s.node[s.chain[chain, COMMIT_TAIL], PLACE], reader
 
 
-@_internal
+@inner_kernel
 def wholly_before(s, c, d):
     tail, reader = latest(s, c)
     return tail < s.node[s.chain[d, BEGIN_HEAD], PLACE] and reader < s.node[s.chain[d, COMMIT_HEAD], PLACE]
 
 
-@_internal
+@inner_kernel
 def look_at(s, chain):
     """Remember that something about this chain changed."""
     if s.chain[chain, DIRT] == 0:
@@ -449,7 +446,7 @@ def look_at(s, chain):
         s.meta[DIRTY] += 1
 
 
-@_internal
+@inner_kernel
 def find_overlap(s):
     """Two chains of a group of which neither lies wholly before the other in the order, or (-1, -1) if there are none.
 
@@ -485,7 +482,7 @@ def find_overlap(s):
     return -1, -1
 
 
-@_internal
+@inner_kernel
 def slot_of(s, first, second):
     """Where the pair is in the hash table, or where it goes."""
     mask = len(s.pair_slot) - 1
@@ -498,14 +495,14 @@ def slot_of(s, first, second):
     return at
 
 
-@njit(cache=True)
+@kernel
 def index_pairs(s):
     """Fill an empty hash table with the pairs that have variables."""
     for variable in range(s.meta[EXPLICIT], s.meta[VARIABLES]):
         s.pair_slot[slot_of(s, s.variable[variable, PAIR_FIRST], s.variable[variable, PAIR_SECOND])] = variable
 
 
-@_internal
+@inner_kernel
 def literal_for(s, c, d):
     """The literal that says that chain c comes before chain d; made with its edges when the pair is new.
 
@@ -524,14 +521,14 @@ def literal_for(s, c, d):
     return 2 * variable + (c != first)
 
 
-@_internal
+@inner_kernel
 def cost_of(s, c, d):
     """How far apart the things are that would have to change places for chain c to come wholly before chain d."""
     tail, reader = latest(s, c)
     return max(tail - s.node[s.chain[d, BEGIN_HEAD], PLACE], reader - s.node[s.chain[d, COMMIT_HEAD], PLACE])
 
 
-@_internal
+@inner_kernel
 def agrees(s, literal):
     """Whether the edges that this literal alone guards follow the order."""
     x = s.literal[literal, GUARD_FIRST]
@@ -545,7 +542,7 @@ def agrees(s, literal):
     return True
 
 
-@_internal
+@inner_kernel
 def decide(s):
     """Open a level with the next decision. Returns False when there is nothing left to decide."""
     literal = -1
@@ -566,7 +563,7 @@ def decide(s):
     return True
 
 
-@njit(cache=True)
+@kernel
 def search(s, pair_edges_max, steps_max):
     """Run until a solution, a proof that there is none, a full array or the end of the steps.
 
@@ -692,7 +689,7 @@ def _grow(s: State, pair_edges_max: int) -> State:
     return s
 
 
-@njit(cache=True)
+@kernel
 def add_choices(s, choice_start, guarded_source, guarded_target, guards):
     """Add the explicit choices: exactly one alternative of each is true. Returns False if one has none.
 

@@ -58,12 +58,13 @@ def check(
             seconds["explain"] = perf_counter() - explaining
         elif decision.gave_up:
             verdict = Unknown(
-                f"no answer within {timeout_seconds:g} seconds, with {choices.solved} pairs of writes to be ordered. "
+                f"no answer within {timeout_seconds:g} seconds, with {choices.generated - choices.pruned:,} pairs of "
+                "writes to be ordered. "
                 "Try a longer --timeout."
             )
         elif resolved.ambiguous_reads:
             verdict = Unknown(
-                f"{resolved.ambiguous_reads} reads saw a value that several transactions wrote to that key, so their "
+                f"{resolved.ambiguous_reads:,} reads saw a value that several transactions wrote to that key, so their "
                 "writer is not known; without them the history is fine. Record unique values per key, or write ids, "
                 "to get an answer."
             )

@@ -13,12 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
 from mussurana.verifier.engine.arrays import adjacency
 from mussurana.verifier.engine.problem import Problem
 from mussurana.verifier.engine.prune import Pruned, count_below, reaches
 from mussurana.verifier.history import Ints, SmallInts, offsets
+from mussurana.verifier.kernels import kernel
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Leftover:
     chains: Ints  # per chain of the problem: its number among the open chains
 
 
-@njit(cache=True)
+@kernel
 def possible_edges(
     opened, heads, split, clock, chain_of, index_in_chain, settled, settled_start, source, target, is_open
 ):
@@ -79,7 +79,7 @@ def possible_edges(
     return count, pairs
 
 
-@njit(cache=True)
+@kernel
 def put_edge(source, target, at, u, v):
     """Store an edge if there is room, and return where the next one goes."""
     if at < len(source):
@@ -87,13 +87,13 @@ def put_edge(source, target, at, u, v):
     return at + 1
 
 
-@njit(cache=True)
+@kernel
 def is_plain(opened, c):
     """Whether a chain is a single write that nobody read."""
     return opened.head_version[c] == opened.tail_version[c] and opened.post_start[c] == opened.post_start[c + 1]
 
 
-@njit(cache=True)
+@kernel
 def strong_components(node_count, out_start, out_to):
     """Number the strongly connected components (Tarjan, without recursion). Returns (component of each node, count)."""
     component = np.full(node_count, -1, np.int32)

@@ -7,7 +7,7 @@ smaller and smaller parts of the history while it does.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 
 import numpy as np
@@ -97,6 +97,7 @@ def _decide(
         decision.conflicts = solution.conflicts
         if isinstance(solution, GaveUp):
             decision.gave_up = True
+            decision.choices = replace(decision.choices, solved=0)
         elif isinstance(solution, NoOrder):
             decision.refused = True
             decision.blamed = leftover.nodes[solution.nodes]

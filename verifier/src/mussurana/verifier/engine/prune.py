@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from mussurana.verifier.engine.arrays import adjacency, group_by
 from mussurana.verifier.engine.graph import RW, WW, Edges, Graph
 from mussurana.verifier.engine.reach import clock_type, count_reaching, cover_by_chains, topological_order
 from mussurana.verifier.history import Ints, SmallInts, offsets
+from mussurana.verifier.kernels import kernel
 
 CLOCK_BYTES_MAX = 1 << 30  # more would not pay: a graph that needs it has hardly any order to prune with
 
@@ -99,7 +99,7 @@ class Pruned:
     order: SmallInts
 
 
-@njit(cache=True)
+@kernel
 def last_readers(version, reader_start, reader, begin, chain_of, index_in_chain, chain_count):
     """For each version its readers' begins, only the last one on each graph chain. Returns (row starts, nodes)."""
     start = np.zeros(len(version) + 1, np.int64)
@@ -125,13 +125,13 @@ def last_readers(version, reader_start, reader, begin, chain_of, index_in_chain,
     return start, nodes[:count].copy()
 
 
-@njit(cache=True)
+@kernel
 def reaches(clock, chain_of, index_in_chain, u, v):
     """Whether u reaches v or is v."""
     return clock[v, chain_of[u]] > index_in_chain[u]
 
 
-@njit(cache=True)
+@kernel
 def count_below(place, first, end, limit):
     """How many of the increasing entries place[first:end] are below limit."""
     low, high = first, end
@@ -144,7 +144,7 @@ def count_below(place, first, end, limit):
     return low - first
 
 
-@njit(cache=True)
+@kernel
 def put(found, at, source, target, kind, version, next_version):
     """Store an edge and return where the next one goes."""
     found.source[at], found.target[at], found.kind[at] = source, target, kind
@@ -152,7 +152,7 @@ def put(found, at, source, target, kind, version, next_version):
     return at + 1
 
 
-@njit(cache=True)
+@kernel
 def order_initial_chains(opened, heads, found, count, key):
     """Put the chain of the initial version before all other chains of its key.
 
@@ -176,7 +176,7 @@ def order_initial_chains(opened, heads, found, count, key):
     return count, key
 
 
-@njit(cache=True)
+@kernel
 def order_forced_chains(
     opened, heads, clock, chain_of, index_in_chain, changed, settled, settled_start, found, count, c
 ):
@@ -319,7 +319,7 @@ class DerivedEdges:
         return Edges(*(column[: self.count] for column in self.found))
 
 
-@njit(cache=True)
+@kernel
 def link_edges(source, target, first_out, first_in, next_out, next_in, start, end, fresh):
     """Put edges start .. end into the lists of their ends and mark their targets as fresh."""
     for e in range(start, end):

@@ -10,10 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from mussurana.verifier.kernels import kernel
 
 
-@njit(cache=True)
+@kernel
 def topological_order(node_count, out_start, out_to, extra_out, extra_next, extra_to, order):
     """Fill `order` with the nodes in an order that all edges follow, first come first served. Returns how many got in.
 
@@ -54,7 +55,7 @@ def topological_order(node_count, out_start, out_to, extra_out, extra_next, extr
     return done
 
 
-@njit(cache=True)
+@kernel
 def cover_by_chains(order, in_start, in_from, next_node, chain_of, index_in_chain):
     """Cover all nodes by chains along known edges. Returns the number of chains.
 
@@ -89,7 +90,7 @@ def cover_by_chains(order, in_start, in_from, next_node, chain_of, index_in_chai
     return chains
 
 
-@njit(cache=True)
+@kernel
 def count_reaching(
     order, in_start, in_from, extra_in, extra_next, extra_from, chain_of, index_in_chain, fresh, clock, changed
 ):
@@ -139,7 +140,7 @@ def count_reaching(
         changed[v] = grown != 0
 
 
-@njit(cache=True)
+@kernel
 def merge_clock(clock, chain_of, index_in_chain, u, row):
     """Take into `row` all that reaches u. A row that has u already has all of that: reaching is transitive."""
     if row[chain_of[u]] > index_in_chain[u]:
@@ -149,7 +150,7 @@ def merge_clock(clock, chain_of, index_in_chain, u, row):
         row[c] = max(row[c], other[c])
 
 
-@njit(cache=True)
+@kernel
 def shortest_path(out_start, out_to, out_edge, source, target, edges_before, parent_edge, parent):
     """Fill parent and parent_edge along a shortest path of at least one edge from source to target, using only edges
     numbered

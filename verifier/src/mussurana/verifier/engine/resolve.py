@@ -14,9 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
 from mussurana.verifier.history import INITIAL, NO_VALUE, Bytes, History, Ints, Kind, SmallInts, Status, offsets, ranges
+from mussurana.verifier.kernels import kernel
 
 READ, WRITE, APPEND, READ_LIST = int(Kind.READ), int(Kind.WRITE), int(Kind.APPEND), int(Kind.READ_LIST)
 COMMITTED, ABORTED, IN_DOUBT = int(Status.COMMITTED), int(Status.ABORTED), int(Status.IN_DOUBT)
@@ -64,7 +64,7 @@ class Resolved:
     impossible: tuple[Impossible, ...]
 
 
-@njit(cache=True)
+@kernel
 def _mix(key, value):
     """A 64-bit hash of a key and a value (the finaliser of splitmix64)."""
     x = np.uint64(value) ^ (np.uint64(key) * np.uint64(0x9E3779B97F4A7C15))
@@ -73,7 +73,7 @@ def _mix(key, value):
     return x ^ (x >> np.uint64(31))
 
 
-@njit(cache=True)
+@kernel
 def index_writes(kind, key, value, slots, same_next):
     """Fill a hash table from (key, value) to the first operation that writes it.
 
@@ -98,7 +98,7 @@ def index_writes(kind, key, value, slots, same_next):
     return repeats
 
 
-@njit(cache=True)
+@kernel
 def find_write(key, value, slots, wanted_key, wanted_value):
     """The first operation that writes `wanted_value` to `wanted_key`, or -1."""
     mask = np.uint64(len(slots) - 1)
@@ -111,7 +111,7 @@ def find_write(key, value, slots, wanted_key, wanted_value):
     return -1
 
 
-@njit(cache=True)
+@kernel
 def scan_transactions(
     op_start, kind, key, value, previous, list_start, list_value, key_count, seen_op, first_in_txn, final, bad
 ):
@@ -168,7 +168,7 @@ def scan_transactions(
                 last_write[k] = op
 
 
-@njit(cache=True)
+@kernel
 def find_writer(reader, k, v, key, value, slots, same_next, op_txn, status, final, allow_partial):
     """The write that a transaction saw when it saw version v of key k.
 
@@ -203,7 +203,7 @@ def find_writer(reader, k, v, key, value, slots, same_next, op_txn, status, fina
     return what, shows
 
 
-@njit(cache=True)
+@kernel
 def resolve_reads(
     op_start, op_txn, status, kind, key, value, previous, list_start, list_value,
     slots, same_next, seen_op, first_in_txn, final, in_effect, seen_by, what, writer_op, element_writer,

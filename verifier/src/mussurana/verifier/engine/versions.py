@@ -12,10 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
 from mussurana.verifier.engine.arrays import group_by
 from mussurana.verifier.history import Ints, SmallInts
+from mussurana.verifier.kernels import kernel
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class VersionChains:
     clash_shown_by: tuple[int, ...] = ()  # for lists: the readers that show it
 
 
-@njit(cache=True)
+@kernel
 def link_updates(version_key, version_txn, key_count, read_start, read_order, read_txn, following, clash):
     """Link each version to the one that replaced it in a read-modify-write.
 
@@ -65,7 +65,7 @@ def link_updates(version_key, version_txn, key_count, read_start, read_order, re
             own_version[version_txn[position]] = -1
 
 
-@njit(cache=True)
+@kernel
 def link_lists(list_start, list_version, list_key, following, followed_by, clash):
     """Link the versions that stand side by side in a list that somebody read; the first follows the initial version.
 
@@ -85,7 +85,7 @@ def link_lists(list_start, list_version, list_key, following, followed_by, clash
             before = v
 
 
-@njit(cache=True)
+@kernel
 def trace_chains(version_count, key_count, following, chain_head, chain_tail):
     """Walk each chain from its first version. Returns the number of chains.
 

@@ -34,7 +34,7 @@ def classify(steps: Sequence[Step], since: Sequence[Step] = ()) -> tuple[str, st
         return "lost update", adya
     if kinds == ["rw", "rw"]:
         return "write skew", adya
-    if len(steps) == 4 and against == 2 and kinds.count("wr") == 2 and kinds[0] != kinds[1] and len(keys) == 2:
+    if len(steps) == 4 and kinds in (["wr", "rw"] * 2, ["rw", "wr"] * 2):
         return "long fork", adya
     return plain, adya
 

@@ -21,7 +21,6 @@ import struct
 from pathlib import Path
 
 import numpy as np
-from numba import njit
 
 from mussurana.verifier.formats.carried import refuse, refuse_versions, unsaid, written_versions
 from mussurana.verifier.formats.interning import first_false_claim, intern
@@ -40,6 +39,7 @@ from mussurana.verifier.history import (
     Status,
     offsets,
 )
+from mussurana.verifier.kernels import kernel
 
 LOADED = 0xBEBEEBEE
 """Read of a value that was there before the recording began."""
@@ -69,7 +69,7 @@ PROBLEMS = {
 }
 
 
-@njit(cache=True)
+@kernel
 def _long(data: Bytes, at: int) -> np.int64:
     number = np.int64(0)
     for i in range(8):
@@ -77,7 +77,7 @@ def _long(data: Bytes, at: int) -> np.int64:
     return number
 
 
-@njit(cache=True)
+@kernel
 def scan(
     data: Bytes,
     stamp_bytes: int,

@@ -16,7 +16,6 @@ import struct
 from pathlib import Path
 
 import numpy as np
-from numba import njit
 
 from mussurana.verifier.formats.carried import refuse, refuse_versions, unsaid
 from mussurana.verifier.formats.interning import intern
@@ -34,6 +33,7 @@ from mussurana.verifier.history import (
     Status,
     offsets,
 )
+from mussurana.verifier.kernels import kernel
 
 FILE_NAME = "history.bincode"
 
@@ -46,7 +46,7 @@ PROBLEMS = {
 }
 
 
-@njit(cache=True)
+@kernel
 def _long(data: Bytes, at: int) -> np.int64:
     number = np.int64(0)
     for i in range(7, -1, -1):
@@ -54,7 +54,7 @@ def _long(data: Bytes, at: int) -> np.int64:
     return number
 
 
-@njit(cache=True)
+@kernel
 def scan(data: Bytes, at: int, txn: Ints, op: Ints) -> tuple[int, int, int, int, int, int]:
     """Read the list of sessions, which starts at `at`, into rows of `txn` and `op`.
 

@@ -8,23 +8,23 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from mussurana.verifier.history import Ints, SmallInts
+from mussurana.verifier.kernels import kernel
 
 Flags = npt.NDArray[np.bool_]
 
 EMPTY = -1
 
 
-@njit(cache=True)
+@kernel
 def _slot(number: int, mask: int) -> np.int64:
     # Fibonacci hashing: the constant is 2**64 / golden ratio, and its high bits are the well mixed ones.
     mixed = np.uint64(number) * np.uint64(0x9E3779B97F4A7C15)
     return np.int64((mixed >> np.uint64(20)) & np.uint64(mask))
 
 
-@njit(cache=True)
+@kernel
 def _number_all(numbers: Ints, table: Ints, code: SmallInts, first: Ints) -> int:
     """Fill `code` with the rank of each number by first appearance and `first` with where that was; return how many.
 
@@ -46,7 +46,7 @@ def _number_all(numbers: Ints, table: Ints, code: SmallInts, first: Ints) -> int
     return count
 
 
-@njit(cache=True)
+@kernel
 def _first_false_claim(
     version: Ints, txn: Ints, claimed: Ints, is_claim: Flags, is_write: Flags, table: Ints, following: Ints
 ) -> tuple[int, int]:

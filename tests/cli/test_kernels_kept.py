@@ -1,4 +1,5 @@
-"""Compiled kernels find a place wherever the program is installed, and never one that others could have filled."""
+"""Compiled kernels find a place wherever the program is installed, never one that others could have filled, and are not
+used any more once a source has changed."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ import numba
 import pytest
 
 import mussurana.verifier
-from mussurana.verifier import kernel_cache
+from mussurana.verifier import kernels
 
 NOT_A_FOLDER = "/dev/null/cache"  # which even root cannot make
 
@@ -23,34 +24,34 @@ NOT_A_FOLDER = "/dev/null/cache"  # which even root cannot make
 @pytest.fixture
 def installed(tmp_path: Path) -> Iterator[pytest.MonkeyPatch]:
     """As if the package were installed where kernels cannot be kept beside it, for root as for anybody else."""
-    (tmp_path / "engine").mkdir()
-    (tmp_path / "engine" / "__pycache__").touch()
+    (tmp_path / "__pycache__").touch()
     (tmp_path / "temporary").mkdir()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernel_cache, "__file__", str(tmp_path / "kernel_cache.py"))
+        patch.setattr(kernels, "HERE", tmp_path)
         patch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
         patch.setenv("NUMBA_CACHE_DIR", "")
         patch.setenv("XDG_CACHE_HOME", NOT_A_FOLDER)
         yield patch
-    numba.config.reload_config()
+    kernels.kernel_folder.cache_clear()
 
 
 def found() -> Path:
-    kernel_cache.find_room()
-    assert os.environ["NUMBA_CACHE_DIR"] == numba.config.CACHE_DIR
-    return Path(os.environ["NUMBA_CACHE_DIR"])
+    """The folder that holds those of all versions."""
+    kernels.kernel_folder.cache_clear()
+    folder = kernels.kernel_folder()
+    assert folder is not None
+    assert folder.name == kernels.sources_digest()
+    return folder.parent
 
 
 def test_kernels_stay_beside_the_sources_where_they_can(installed: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "engine" / "__pycache__").unlink()
-    kernel_cache.find_room()
-    assert os.environ["NUMBA_CACHE_DIR"] == ""
+    (tmp_path / "__pycache__").unlink()
+    assert found() == tmp_path / "__pycache__" / "kernels"
 
 
 def test_whoever_set_the_folder_has_decided(installed: pytest.MonkeyPatch, tmp_path: Path) -> None:
     installed.setenv("NUMBA_CACHE_DIR", str(tmp_path / "mine"))
-    kernel_cache.find_room()
-    assert os.environ["NUMBA_CACHE_DIR"] == str(tmp_path / "mine")
+    assert found() == tmp_path / "mine" / "mussurana"
 
 
 def test_second_choice_is_the_users_cache(installed: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -68,8 +69,27 @@ def test_third_choice_is_a_temporary_folder_that_is_found_again(installed: pytes
     folder = found()
     assert folder == tmp_path / "temporary" / f"mussurana-{os.getuid()}"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    installed.setenv("NUMBA_CACHE_DIR", "")
     assert found() == folder
+
+
+def test_kernels_of_changed_sources_are_kept_apart(installed: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "engine").mkdir()
+    source = tmp_path / "engine" / "arrays.py"
+    folders = []
+    for text in ("one", "two", "one", "three", "four"):
+        source.write_text(text)
+        found()
+        folders.append(kernels.kernel_folder())
+    assert folders[0] == folders[2]
+    assert len(set(folders)) == 4
+    kept = [folder for folder in set(folders) if folder is not None and folder.exists()]
+    assert len(kept) == kernels.VERSIONS_KEPT
+
+
+def test_kernels_of_others_stay_where_they_were() -> None:
+    before = numba.config.CACHE_DIR
+    kernels.kernel(lambda x: x)
+    assert before == numba.config.CACHE_DIR
 
 
 @pytest.mark.parametrize("trap", ["writable", "link", "foreign"])
@@ -93,21 +113,21 @@ def test_folder_that_others_could_have_filled_is_not_used(
     assert stat.S_IMODE(used.stat().st_mode) == 0o700
 
 
-def test_no_room_anywhere_is_left_to_numba_to_say(installed: pytest.MonkeyPatch) -> None:
+def test_without_any_room_kernels_are_compiled_each_time(installed: pytest.MonkeyPatch) -> None:
     def none() -> None:
         raise FileNotFoundError("no usable temporary directory found")
 
     installed.setattr(tempfile, "gettempdir", none)
-    kernel_cache.find_room()
-    assert os.environ["NUMBA_CACHE_DIR"] == ""
+    kernels.kernel_folder.cache_clear()
+    assert kernels.kernel_folder() is None
+    assert kernels.kernel(lambda x: x + 1)(1) == 2
 
 
 def test_installation_that_cannot_be_written_to_works(tmp_path: Path) -> None:
     (package,) = mussurana.verifier.__path__
     copy = tmp_path / "site" / "mussurana" / "verifier"
     shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    for folder in ("engine", "formats"):
-        (copy / folder / "__pycache__").touch()
+    (copy / "__pycache__").touch()
     (tmp_path / "temporary").mkdir()
     program = (
         "import numpy\n"
