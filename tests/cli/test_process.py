@@ -71,6 +71,7 @@ def test_interrupt_ends_with_130_and_no_traceback(tmp_path: Path) -> None:
         process_arguments("check", path, "--format", "text"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     with open(_writer(path), "wb"):
+        time.sleep(0.5)  # until it waits for data: Python does not see a signal that comes just before
         running.send_signal(signal.SIGINT)
         out, err = running.communicate(timeout=SECONDS_MAX)
     assert (running.returncode, out, err) == (130, "", "mussurana check: interrupted\n")

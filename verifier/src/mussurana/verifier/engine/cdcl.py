@@ -192,7 +192,7 @@ def sort(numbers):
                 numbers[j] = numbers[j - gap]
                 j -= gap
             numbers[j] = number
-        gap = (4 * gap + 4) // 9  # the step above, backwards: ..., 7, 3, 1, 0
+        gap = (4 * gap + 4) // 9  # by 9 to 4, which moves less than halving; 1 comes before 0
 
 
 @inner_kernel
