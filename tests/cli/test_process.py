@@ -68,7 +68,12 @@ def test_interrupt_ends_with_130_and_no_traceback(tmp_path: Path) -> None:
     path = tmp_path / "h.txt"
     os.mkfifo(path)  # a history that never comes
     running = subprocess.Popen(
-        process_arguments("check", path, "--format", "text"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        process_arguments("check", path, "--format", "text"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # Whoever starts the tests in the background has interrupts ignored, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     with open(_writer(path), "wb"):
         time.sleep(0.5)  # until it waits for data: Python does not see a signal that comes just before
