@@ -53,9 +53,7 @@ def explain(resolved: Resolved, settings: Settings, decision: Decision, solver: 
     return Counterexample(
         anomaly=anomaly,
         adya=adya,
-        summary=f"{count} transactions that no {graph.level.promise} order explains"
-        + _where(narrator.cast, keys)
-        + ".",
+        summary=f"{count} transactions that no {graph.level.promise} order explains" + _where(keys) + ".",
         transactions=narrator.cast.show(keys),
         cases=tuple(cases),
         facts=(f"{hidden} further cases end in a contradiction as well and are not shown.",) if hidden else (),
@@ -66,7 +64,7 @@ def _writer(resolved: Resolved, version: int) -> int:
     return int(resolved.version_txn[version])
 
 
-def _where(cast: Cast, keys: set[str]) -> str:
+def _where(keys: set[str]) -> str:
     named = sorted(key for key in keys if key)
     return f", on {', '.join(named[:4])}{' and more' if len(named) > 4 else ''}" if named else ""
 
