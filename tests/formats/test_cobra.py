@@ -53,7 +53,7 @@ def test_the_write_id_is_the_version(tmp_path: Path) -> None:
     assert [history.key_names[k] for k in history.key] == ["7", "7", str(2**64 - 1)]
     assert list(history.txn_names) == ["10", "20"]
     assert list(history.session_names) == ["T0", "T1"]
-    assert not history.has_times
+    assert (history.begin_ns == UNKNOWN_TIME).all()
 
 
 def test_files_are_sessions_in_the_order_of_their_numbers(tmp_path: Path) -> None:

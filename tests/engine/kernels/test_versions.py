@@ -112,7 +112,7 @@ def test_chains_lead_from_versions_without_predecessor_to_versions_without_succe
             if rng.random() < 0.7 and after != v:
                 following[v] = after
         head, tail = np.empty(version_count, np.int32), np.empty(version_count, np.int32)
-        count = trace_chains(version_count, key_count, following, head, tail)
+        count = trace_chains(version_count, following, head, tail)
         expected = []
         for v in range(version_count):
             if v not in following.tolist():

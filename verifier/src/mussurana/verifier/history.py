@@ -102,11 +102,6 @@ class History:
     def op_count(self) -> int:
         return len(self.kind)
 
-    @property
-    def has_times(self) -> bool:
-        """Whether any transaction has both a begin and a commit time."""
-        return bool(np.any((self.begin_ns != UNKNOWN_TIME) & (self.committed_ns != UNKNOWN_TIME)))
-
     def value_name(self, value: int) -> str:
         if value == INITIAL:
             return "initial"

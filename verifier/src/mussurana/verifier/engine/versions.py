@@ -86,7 +86,7 @@ def link_lists(list_start, list_version, list_key, following, followed_by, clash
 
 
 @kernel
-def trace_chains(version_count, key_count, following, chain_head, chain_tail):
+def trace_chains(version_count, following, chain_head, chain_tail):
     """Walk each chain from its first version. Returns the number of chains.
 
     Versions whose links form a ring are in no chain; their transactions form a cycle of known edges.
@@ -134,7 +134,7 @@ def chain_versions(
     if clash[0] >= 0:
         shown_by = {int(list_txn[i]) for i in (*clash[3:], followed_by[clash[0]]) if i >= 0}
     else:
-        chain_count = trace_chains(version_count, key_count, following, chain_head, chain_tail)
+        chain_count = trace_chains(version_count, following, chain_head, chain_tail)
     return VersionChains(
         following=following,
         shown_by=np.where(followed_by >= 0, list_txn[followed_by], -1).astype(np.int32)
