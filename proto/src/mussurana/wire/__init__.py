@@ -1,3 +1,31 @@
-"""The wire format between collectors and the verifier. So far only its name is here."""
+"""What travels between collectors and a verifier, and how both keep it on disk.
 
-__version__ = "0.1.0"
+`history_pb2` is generated from proto/history.proto, which says what every field means. `segments` are the files of the
+collector's spool and of the verifier's log.
+"""
+
+from __future__ import annotations
+
+PROTOCOL = 1
+"""The version of history.proto that this package speaks."""
+
+FENCE_KEY = 0
+"""The key of the fence row. No other key has this number."""
+
+BEFORE_RECORDING = 0
+"""The version of what nobody recorded being written: what was there before."""
+
+TAG_BITS, COUNTER_BITS = 31, 32
+
+
+def write_id(tag: int, counter: int) -> int:
+    """A version's name: unique, because the tag is drawn at random and the counter never repeats under it."""
+    return tag << COUNTER_BITS | counter
+
+
+def tag_of(version: int) -> int:
+    return version >> COUNTER_BITS
+
+
+def counter_of(version: int) -> int:
+    return version & (1 << COUNTER_BITS) - 1
