@@ -1,0 +1,60 @@
+"""What the round machine tells the outside: plain values, for the daemon to store, count and show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from mussurana.verifier.history import Ints
+from mussurana.verifier.verdict import Choices, Counterexample
+
+VerdictName = Literal["accepted", "rejected", "unknown"]
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A rejection. The same transactions at the same level have the same id, however often they are found."""
+
+    id: str
+    level: str
+    round: int
+    epoch: int
+    found_ns: int
+    counterexample: Counterexample
+
+
+@dataclass(frozen=True)
+class RoundOutcome:
+    """One round at one level."""
+
+    number: int  # 1, 2, 3, ...
+    level: str
+    verdict: VerdictName
+    reason: str  # why unknown; else empty
+    violations: tuple[Violation, ...]  # of this round, each set aside before the rest was checked again
+    further_violations: int  # transactions set aside without a counterexample, because there were too many
+    epoch: int  # the last epoch that all sessions have passed
+    txn_count: int  # transactions that were new in this round
+    committed_ns: Ints  # when each of them committed, as its collector saw it; the lag is now less this
+    retained: int  # transactions kept for the next round
+    forgotten: int  # transactions that this round let go
+    seconds: dict[str, float]  # by phase: admit, build, prune, solve, explain, forget, total
+    choices: Choices = field(default_factory=Choices)
+
+
+@dataclass(frozen=True)
+class Gauges:
+    """Where the machine stands, for metrics and the status command."""
+
+    retained: dict[str, int]  # by level: transactions in the next round whatever arrives
+    waiting: int  # transactions that wait for the writer of something they read, or behind one that does
+    waiting_since_ns: int  # when the oldest of them arrived; 0 for none
+    epoch: dict[str, int]  # by level: the last epoch that all sessions have passed
+    epoch_reached_ns: dict[str, int]  # by level: when that was
+    table_keys: dict[str, int]  # by level: keys in the version table
+    sessions_open: int
+    sessions_idle: int  # idle, closed or given up
+    unknown_txns: int  # in total: those with a read that could not be checked
+    unchecked_reads: dict[str, int]  # in total, by reason
+    lost_txns: int  # in total: in declared gaps
+    in_doubt: int  # waiting for evidence
