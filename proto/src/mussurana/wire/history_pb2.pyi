@@ -134,12 +134,14 @@ class Fragment(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., sealed_ns: _Optional[int] = ..., session_event: _Optional[_Iterable[_Union[SessionEvent, _Mapping]]] = ..., txn_count: _Optional[int] = ..., txn_session: _Optional[bytes] = ..., txn_status: _Optional[bytes] = ..., txn_begin_ns: _Optional[bytes] = ..., txn_begun_ns: _Optional[bytes] = ..., txn_commit_ns: _Optional[bytes] = ..., txn_committed_ns: _Optional[bytes] = ..., txn_op_count: _Optional[bytes] = ..., txn_isolation: _Optional[bytes] = ..., op_kind: _Optional[bytes] = ..., op_key: _Optional[bytes] = ..., op_version: _Optional[bytes] = ..., op_previous: _Optional[bytes] = ..., op_statement: _Optional[bytes] = ..., write_ids: _Optional[_Iterable[_Union[WriteIds, _Mapping]]] = ..., key_name: _Optional[_Iterable[_Union[KeyName, _Mapping]]] = ..., statement: _Optional[_Iterable[_Union[Statement, _Mapping]]] = ..., gap: _Optional[_Iterable[_Union[Gap, _Mapping]]] = ..., coverage: _Optional[_Iterable[_Union[Coverage, _Mapping]]] = ..., fences: _Optional[_Union[Fences, _Mapping]] = ...) -> None: ...
 
 class WriteIds(_message.Message):
-    __slots__ = ("tag", "settled")
+    __slots__ = ("tag", "settled", "drawn")
     TAG_FIELD_NUMBER: _ClassVar[int]
     SETTLED_FIELD_NUMBER: _ClassVar[int]
+    DRAWN_FIELD_NUMBER: _ClassVar[int]
     tag: int
     settled: int
-    def __init__(self, tag: _Optional[int] = ..., settled: _Optional[int] = ...) -> None: ...
+    drawn: int
+    def __init__(self, tag: _Optional[int] = ..., settled: _Optional[int] = ..., drawn: _Optional[int] = ...) -> None: ...
 
 class SessionEvent(_message.Message):
     __slots__ = ("what", "session", "name", "fenced")

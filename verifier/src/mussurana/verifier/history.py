@@ -93,6 +93,7 @@ class History:
     value_names: dict[int, str] = field(default_factory=dict)  # only where they differ from the number
     left_out: tuple[LeftOut, ...] = ()
     source: str = ""
+    past: int = 0  # so many transactions, the first ones, are known to come before all others
 
     @property
     def txn_count(self) -> int:
@@ -125,7 +126,7 @@ class History:
             self.op_start,
         )
         operations = (self.kind, self.key, self.value, self.previous, self.list_start, self.list_value)
-        crc32 = 0
+        crc32 = self.past
         for column in (*txns, *operations):
             crc32 = zlib.crc32(column.tobytes(), crc32)
         return {"transactions": self.txn_count, "operations": self.op_count, "crc32": crc32}
@@ -156,6 +157,7 @@ class History:
             value_names=self.value_names,
             left_out=self.left_out,
             source=self.source,
+            past=int(np.searchsorted(keep, self.past)),
         )
 
 

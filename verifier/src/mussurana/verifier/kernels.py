@@ -37,6 +37,7 @@ def inner_kernel(function: Callable[..., Any]) -> Any:
 
 
 def _compile(function: Callable[..., Any], **options: bool) -> Any:
+    options["nogil"] = True  # kernels touch nothing but arrays, and a daemon has other threads to serve meanwhile
     folder = kernel_folder()
     if folder is None:
         return numba.njit(**options)(function)
@@ -67,7 +68,7 @@ def kernel_folder() -> Path | None:
 def sources_digest() -> str:
     """A name for the state of everything that kernels are compiled from."""
     digest = hashlib.sha256()
-    for path in sorted([*HERE.glob("engine/*.py"), *HERE.glob("formats/*.py")]):
+    for path in sorted([path for folder in ("engine", "formats", "rounds") for path in HERE.glob(f"{folder}/*.py")]):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from mussurana.verifier.history import LeftOut
 
-EdgeKind = Literal["wr", "ww", "rw", "session", "realtime"]
+EdgeKind = Literal["wr", "ww", "rw", "session", "realtime", "epoch"]
 Event = Literal["begin", "commit", ""]  # "" where a transaction is one event
 
 

@@ -1,8 +1,9 @@
 """The one representation that all levels share (design 3.2): events, known edges, and what is still open.
 
-Nodes are events: a transaction's begin and commit, which are one node where the level does not tell them apart, and
-the ticks of `realtime.py`. Known edges say which event comes before which, of what kind and why. What is
-open is the order of the version chains of each key. For chain c before chain d of one key
+Nodes are events: a transaction's begin and commit, which are one node where the level does not tell them apart, the
+ticks of `realtime.py`, and the line between what is past and the rest. Known edges say which event comes before
+which, of what kind and why. What is open is the order of the version chains of each key. For chain c before chain d of
+one key
 
     commit(tail of c) -> begin(head of d)               writers of a key do not overlap
     begin(r) -> commit(head of d)  for each reader r of c's last version
@@ -24,7 +25,8 @@ from mussurana.verifier.history import UNKNOWN_TIME, Ints, SmallInts, Status, of
 from mussurana.verifier.levels import LEVELS, Level
 from mussurana.verifier.verdict import Settings
 
-WITHIN, SESSION, REAL_TIME, WR, WW, RW = range(6)  # kinds of edges; WITHIN: a transaction begins before it commits
+WITHIN, SESSION, REAL_TIME, WR, WW, RW, EPOCH = range(7)
+"""Kinds of edges. WITHIN: a transaction begins before it commits. EPOCH: what is past comes before all the rest."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,18 @@ def build_graph(resolved: Resolved, settings: Settings, with_sessions: bool) -> 
         line[: max(ticks - 1, 0)] = len(node_txn) + tick_count + 1 + np.arange(max(ticks - 1, 0))
         next_node = np.concatenate([next_node, line])
         tick_count += ticks
+    past = int(np.searchsorted(txns, history.past))
+    if 0 < past < txn_count:
+        border = len(node_txn) + tick_count  # one more node, between what is past and the rest
+        after = np.arange(past, txn_count)
+        if with_sessions:
+            after = np.setdiff1d(
+                after, _session_pairs(history.session[txns[past:]], history.status[txns[past:]])[1] + past
+            )
+        parts.append(Edges.of(commit[:past], np.full(past, border), EPOCH))
+        parts.append(Edges.of(np.full(len(after), border), begin[after], EPOCH))
+        next_node = np.append(next_node, np.int32(-1))
+        tick_count += 1
     node_count = len(node_txn) + tick_count
     node_txn = np.concatenate([node_txn, np.full(tick_count, -1, np.int32)])
 

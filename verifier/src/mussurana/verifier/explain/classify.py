@@ -23,11 +23,11 @@ def classify(steps: Sequence[Step], since: Sequence[Step] = ()) -> tuple[str, st
     else:
         adya, plain = "G2-item", "anti-dependency cycle"
     needed = {*kinds, *(step.kind for step in since)}
-    if needed & {"session", "realtime"}:
+    if needed & {"session", "epoch", "realtime"}:
         adya += "-realtime" if "realtime" in needed else "-session"
         inverted = "real time inverted" if "realtime" in needed else "session order broken"
         plain = "stale read" if against == 1 else inverted if against == 0 else plain
-    if {"session", "realtime"} & set(kinds):
+    if {"session", "epoch", "realtime"} & set(kinds):
         return plain, adya
     keys = {step.key for step in steps}
     if len(steps) == 2 and against >= 1 and len(keys) == 1 and "wr" not in kinds:

@@ -47,7 +47,7 @@ class Paths:
 
     def shortest_cycle(self, edges_before: int | None = None) -> list[int] | None:
         """A shortest cycle among those through a sample of the nodes on cycles, or None if there is none."""
-        on_cycle = self._nodes_on_cycles()
+        on_cycle = self.nodes_on_cycles()
         best: list[int] | None = None
         for node in on_cycle[:: max(1, len(on_cycle) // CYCLE_STARTS_MAX)]:
             found = self.path(int(node), int(node), edges_before)
@@ -55,7 +55,7 @@ class Paths:
                 best = found
         return best
 
-    def _nodes_on_cycles(self) -> np.ndarray:
+    def nodes_on_cycles(self) -> np.ndarray:
         component, count = strong_components(self.pruned.graph.node_count, self._out[0], self._out[1])
         return np.flatnonzero(np.bincount(component, minlength=count)[component] > 1)
 

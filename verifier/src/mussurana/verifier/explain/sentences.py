@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mussurana.verifier.engine.graph import REAL_TIME, RW, SESSION, WITHIN, WR, WW, Graph
+from mussurana.verifier.engine.graph import EPOCH, REAL_TIME, RW, SESSION, WITHIN, WR, WW, Graph
 from mussurana.verifier.engine.realtime import event_times
 from mussurana.verifier.engine.resolve import Resolved
 from mussurana.verifier.explain.cases import Order
@@ -16,7 +16,9 @@ from mussurana.verifier.explain.shown import Cast, time_words
 from mussurana.verifier.history import Kind
 from mussurana.verifier.verdict import EdgeKind, Event, Step
 
-_KINDS: dict[int, EdgeKind] = {SESSION: "session", REAL_TIME: "realtime", WR: "wr", WW: "ww", RW: "rw"}
+_KINDS: dict[int, EdgeKind] = {
+    SESSION: "session", REAL_TIME: "realtime", EPOCH: "epoch", WR: "wr", WW: "ww", RW: "rw",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,8 @@ class Narrator:
         a, b = self.cast.label(source), self.cast.label(target)
         if kind == "session":
             return f"session {self.cast.session(source)} ran {a} first"
+        if kind == "epoch":
+            return f"all sessions had passed a fence after {a} and before {b}"
         if kind == "realtime":
             times = event_times(self.cast.part, graph.txns)
             at = {int(t): i for i, t in enumerate(graph.txns)}

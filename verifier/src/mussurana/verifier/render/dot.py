@@ -29,6 +29,7 @@ _STYLES: dict[EdgeKind, str] = {
     "rw": "dashed",
     "session": "dotted",
     "realtime": "dotted",
+    "epoch": "dotted",
 }
 
 

@@ -6,7 +6,7 @@ The script only adds and removes classes and copies text; it never builds markup
 
 from __future__ import annotations
 
-from mussurana.verifier.render.palette import DARK, LIGHT, MONOSPACE, SANS, picture_css
+from mussurana.verifier.render.palette import DARK, DASHES, LIGHT, MONOSPACE, SANS, picture_css
 
 _VERDICT_LIGHT = {"accepted": "#00684a", "rejected": "#a8201a", "unknown": "#7a5200"}
 _VERDICT_DARK = {"accepted": "#4fc79d", "rejected": "#ff8a80", "unknown": "#e5b454"}
@@ -88,7 +88,7 @@ def _colours(colour: dict[str, str], verdict: dict[str, str]) -> str:
         f".step-number {{ color: {colour['page']}; }}",
         f":focus-visible {{ outline-color: {colour['wr']}; }}",
     ]
-    for kind in ("wr", "ww", "rw", "session", "realtime"):
+    for kind in DASHES:
         rules.append(f".{kind} > .step-number {{ background: {colour[kind]}; }}")
         rules.append(f".told.{kind} {{ border-left-color: {colour[kind]}; }}")
     rules += [f".verdict.{word} {{ color: {value}; }}" for word, value in verdict.items()]
@@ -111,7 +111,7 @@ for (const section of document.querySelectorAll("section.case")) {
   const idle = told.textContent;
   const edges = [...picture.querySelectorAll(".edge")];
   const items = [...section.querySelectorAll("ol.steps > li")];
-  const kinds = ["wr", "ww", "rw", "session", "realtime"];
+  const kinds = ["wr", "ww", "rw", "session", "realtime", "epoch"];
   let pinned = -1;
 
   function show(step) {

@@ -9,7 +9,14 @@ from __future__ import annotations
 
 from mussurana.verifier.verdict import EdgeKind
 
-DASHES: dict[EdgeKind, str] = {"wr": "none", "ww": "9 3", "rw": "4 3", "session": "1.5 3.5", "realtime": "10 3 2 3"}
+DASHES: dict[EdgeKind, str] = {
+    "wr": "none",
+    "ww": "9 3",
+    "rw": "4 3",
+    "session": "1.5 3.5",
+    "realtime": "10 3 2 3",
+    "epoch": "14 4",
+}
 
 LIGHT = {
     "page": "#ffffff",
@@ -23,6 +30,7 @@ LIGHT = {
     "rw": "#a3246f",
     "session": "#4a535e",
     "realtime": "#00704f",
+    "epoch": "#6b4fa8",
 }
 DARK = {
     "page": "#14181d",
@@ -36,6 +44,7 @@ DARK = {
     "rw": "#ea8fc4",
     "session": "#b4bec9",
     "realtime": "#4fc79d",
+    "epoch": "#b9a3ee",
 }
 
 MONOSPACE = 'ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace'

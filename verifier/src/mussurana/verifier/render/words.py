@@ -31,6 +31,7 @@ KIND_WORDS: dict[EdgeKind, str] = {
     "rw": "rw",
     "session": "session",
     "realtime": "real time",
+    "epoch": "epoch",
 }
 
 KIND_MEANING: dict[EdgeKind, str] = {
@@ -39,6 +40,7 @@ KIND_MEANING: dict[EdgeKind, str] = {
     "rw": "the first read a version that the second replaced",
     "session": "the same session ran the first before the second",
     "realtime": "the first had ended before the second began",
+    "epoch": "all sessions had passed a fence between the two",
 }
 
 _VERBS = {"read": "read", "write": "wrote", "append": "added"}

@@ -70,7 +70,7 @@ def _columns(counterexample: Counterexample, by_time: bool) -> tuple[int, ...]:
                     draw(left, right)
     else:
         steps = [step for case in counterexample.cases for step in case.steps]
-        for kind in ("realtime", "wr", "ww"):
+        for kind in ("epoch", "realtime", "wr", "ww"):
             for step in steps:
                 if step.kind == kind:
                     draw(step.source, step.target)

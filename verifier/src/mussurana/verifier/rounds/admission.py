@@ -1,0 +1,141 @@
+"""Who may enter a round: transactions whose session predecessor and whose writers are all in (design 4).
+
+What a transaction saw is *late* when its write id may still arrive: its collector has not settled it and has not
+delivered it either. Such a transaction waits, and with it the later ones of its session and all that saw what any of
+those wrote. The rest enters together; transactions that saw each other's writes do not wait for one another.
+
+Nothing waits for ever. After a deadline, or when too many wait, what is late counts as not seen and its reader enters
+without it: unknown, not rejected.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from mussurana.verifier.history import NO_VALUE, Ints
+from mussurana.verifier.rounds.batch import ABORTED, Batch
+from mussurana.verifier.rounds.lost import LostVersions
+from mussurana.wire import COUNTER_BITS
+
+
+class WriteIdProgress:
+    """What the collectors have said about their write ids: which are settled, and which arrived before they were."""
+
+    def __init__(self) -> None:
+        self.settled: dict[int, int] = {}  # tag -> the first write id that may still arrive
+        self._ahead: dict[int, Ints] = {}  # tag -> those that did arrive from there on
+
+    def deliver(self, versions: Ints) -> None:
+        for tag in np.unique(versions >> COUNTER_BITS).tolist():
+            some = versions[versions >> COUNTER_BITS == tag]
+            ahead = np.concatenate([self._ahead.get(tag, np.zeros(0, np.int64)), some])
+            self._ahead[tag] = ahead[ahead >= self.settled.get(tag, 0)]
+
+    def ahead(self) -> Ints:
+        return np.concatenate([*self._ahead.values(), np.zeros(0, np.int64)])
+
+    def settle(self, tag: int, settled: int) -> None:
+        """All counters below `settled` have arrived, or never will. Does not go back."""
+        first = (tag << COUNTER_BITS) + settled
+        if first > self.settled.get(tag, -1):
+            self.settled[tag] = first
+            ahead = self._ahead.get(tag)
+            if ahead is not None:
+                self._ahead[tag] = ahead[ahead >= first]
+
+    def late(self, versions: Ints) -> npt.NDArray[np.bool_]:
+        """Which of these may still arrive. Versions of a tag that nobody has announced may."""
+        if not len(versions):
+            return np.zeros(0, bool)
+        tags = np.array(sorted(self.settled), np.int64)
+        first = np.array([self.settled[tag] for tag in tags.tolist()], np.int64)
+        at = np.searchsorted(tags, versions >> COUNTER_BITS)
+        inside = np.minimum(at, max(len(tags) - 1, 0))
+        known = (at < len(tags)) & (tags[inside] == versions >> COUNTER_BITS) if len(tags) else np.zeros(len(at), bool)
+        late = ~known
+        late[known] = versions[known] >= first[inside[known]]
+        if late.any():
+            late[late] = ~np.isin(versions[late], self.ahead())
+        return late
+
+
+@dataclass
+class Admission:
+    """The transactions that have been delivered and have not entered a round yet."""
+
+    wait_ns_max: int
+    waiting_max: int
+    progress: WriteIdProgress = field(default_factory=WriteIdProgress)
+    pool: Batch = field(default_factory=Batch.empty)
+    given_up_txns: int = 0  # in total: entered without something that they saw
+    _new: list[Batch] = field(default_factory=list)
+
+    def deliver(self, batch: Batch) -> None:
+        self._new.append(batch)
+        self.progress.deliver(batch.written)
+
+    def fresh(self) -> list[Batch]:
+        """What came since the last time that anything was admitted."""
+        return self._new
+
+    @property
+    def delivered(self) -> int:
+        return len(self.pool) + sum(map(len, self._new))
+
+    def admit(self, now_ns: int, lost: LostVersions) -> Batch:
+        """Take out all that may enter now, in the order in which it was delivered."""
+        pool = Batch.join([self.pool, *self._new])
+        self._new = []
+        late = self._late(pool, lost)
+        blocked = blocked_by(pool, late)
+        if late.any():
+            op_txn = pool.op_txn
+            overdue = pool.received_ns <= now_ns - self.wait_ns_max
+            excess = int(np.count_nonzero(blocked)) - self.waiting_max
+            if excess > 0:
+                overdue[np.flatnonzero(blocked)[:excess]] = True
+            hopeless = late & overdue[op_txn]
+            if hopeless.any():
+                self.given_up_txns += len(np.unique(op_txn[hopeless]))
+                pool = pool.without_reads(hopeless)
+                blocked = blocked_by(pool, self._late(pool, lost))
+        self.pool = pool.select(blocked) if blocked.any() else Batch.empty()
+        return pool.select(~blocked) if blocked.any() else pool
+
+    def _late(self, pool: Batch, lost: LostVersions) -> npt.NDArray[np.bool_]:
+        """Per operation: whether it saw something that may still arrive. What was rolled back need not wait."""
+        seen = pool.seen
+        asked = (seen != NO_VALUE) & (seen > 0)
+        if (pool.status == ABORTED).any():
+            asked &= (pool.status != ABORTED)[pool.op_txn]
+        late = np.zeros(len(seen), bool)
+        late[asked] = self.progress.late(seen[asked]) & ~lost.has(seen[asked])
+        return late
+
+
+def blocked_by(pool: Batch, late: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Which transactions have to wait, given the operations that saw something late.
+
+    Pre: transactions of one session are in session order.
+    """
+    blocked = np.zeros(len(pool), bool)
+    if not late.any():
+        return blocked
+    op_txn, seen = pool.op_txn, pool.seen
+    blocked[op_txn[late]] = True
+    is_write = pool.kind == 1
+    sessions, session = np.unique(pool.session, return_inverse=True)
+    place = np.arange(len(pool))
+    while True:
+        before = int(np.count_nonzero(blocked))
+        first = np.full(len(sessions), len(pool))
+        np.minimum.at(first, session[blocked], place[blocked])
+        blocked |= place > first[session]
+        missing = pool.version[is_write & blocked[op_txn]]
+        active = (pool.status != ABORTED)[op_txn]
+        blocked[op_txn[active & np.isin(seen, missing)]] = True
+        if int(np.count_nonzero(blocked)) == before:
+            return blocked

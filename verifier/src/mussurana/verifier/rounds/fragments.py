@@ -1,0 +1,93 @@
+"""From the wire to columns: a fragment is either understood completely or refused with the field that is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mussurana.verifier.history import NO_VALUE, UNKNOWN_TIME, Ints, Kind, offsets
+from mussurana.verifier.rounds.batch import Batch
+from mussurana.wire.history_pb2 import DELETE, READ, READ_ABSENT, UPDATE, WRITE, Fragment
+
+TXNS_MAX = 1 << 20  # a collector sends about a thousand; what claims more than this is not one
+VERSION_MAX = (1 << 63) - 1
+
+
+class BadFragment(Exception):
+    """A fragment that cannot be what a collector saw. The message names the field."""
+
+
+@dataclass(frozen=True)
+class Decoded:
+    batch: Batch  # sessions by the collector's own numbers, positions not yet known
+    absent_reads: int  # reads that saw no row; who removed it cannot be told, so they are not checked
+
+
+def decode(fragment: Fragment, received_ns: int, trust_clock: bool = True) -> Decoded:
+    """The transactions of a fragment. Without `trust_clock` their times count as not recorded."""
+    name = f"fragment {fragment.sequence}"
+    txns = fragment.txn_count
+    if txns > TXNS_MAX:
+        raise BadFragment(f"{name}: txn_count is {txns}; at most {TXNS_MAX} are taken")
+
+    def column(field: str, dtype: str, count: int, optional: bool = False) -> np.ndarray:
+        content: bytes = getattr(fragment, field)
+        width = np.dtype(dtype).itemsize
+        if optional and not content:
+            return np.zeros(count, dtype)
+        if len(content) != count * width:
+            raise BadFragment(f"{name}: {field} has {len(content)} bytes; {count} entries of {width} were expected")
+        return np.frombuffer(content, dtype)
+
+    def expect(good: np.ndarray, field: str, what: str) -> None:
+        if not good.all():
+            raise BadFragment(f"{name}: {field}: entry {int(np.flatnonzero(~good)[0])} {what}")
+
+    session = column("txn_session", "<u4", txns)
+    expect(session < 1 << 31, "txn_session", "is not a session number")
+    status = column("txn_status", "u1", txns)
+    expect(status <= 2, "txn_status", "is none of 0, 1, 2")
+    op_count = column("txn_op_count", "<u4", txns).astype(np.int64)
+    ops = int(op_count.sum())
+    kind = column("op_kind", "u1", ops)
+    expect(kind <= READ_ABSENT, "op_kind", "is not a kind of operation")
+    key = column("op_key", "<u8", ops).view(np.int64)
+    version = column("op_version", "<u8", ops)
+    expect(version <= VERSION_MAX, "op_version", "is not a write id")
+    replaces = (kind == UPDATE) | (kind == DELETE)
+    writes = replaces | (kind == WRITE)
+    expect(~writes | (version > 0), "op_version", "is a write without a write id")
+    replaced = column("op_previous", "<u8", int(np.count_nonzero(replaces)))
+    expect(replaced <= VERSION_MAX, "op_previous", "is not a write id")
+    previous = np.full(ops, NO_VALUE, np.int64)
+    previous[replaces] = replaced.astype(np.int64)
+    statement = column("op_statement", "<u4", ops, optional=True)
+    times = [column(f"txn_{field}_ns", "<i8", txns) for field in ("begin", "begun", "commit", "committed")]
+
+    absent = kind == READ_ABSENT
+    batch = Batch(
+        session=session.astype(np.int32),
+        position=np.zeros(txns, np.int64),
+        status=status,
+        **dict(zip(("begin_ns", "begun_ns", "commit_ns", "committed_ns"), _sane(times, trust_clock), strict=True)),
+        received_ns=np.full(txns, received_ns, np.int64),
+        op_start=offsets(op_count),
+        kind=np.where(kind == READ, Kind.READ, Kind.WRITE).astype(np.uint8),
+        key=key,
+        version=version.astype(np.int64),
+        previous=previous,
+        statement=statement,
+    )
+    return Decoded(batch.select_ops(~absent) if absent.any() else batch, int(np.count_nonzero(absent)))
+
+
+def _sane(times: list[np.ndarray], trust_clock: bool) -> list[Ints]:
+    """Times as a history has them. Where a transaction's own times go backwards its clock was set: none is believed."""
+    columns = [np.where(column == 0, UNKNOWN_TIME, column) for column in times]
+    believed = np.full(len(times[0]), trust_clock)
+    latest = np.full(len(times[0]), UNKNOWN_TIME)
+    for column in columns:
+        believed &= (column == UNKNOWN_TIME) | (column >= latest)
+        latest = np.maximum(latest, column)
+    return [np.where(believed, column, UNKNOWN_TIME) for column in columns]

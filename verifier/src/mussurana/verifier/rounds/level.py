@@ -1,0 +1,387 @@
+"""Rounds at one level: check what is retained and what is new, set violations aside, forget what may go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+
+import numpy as np
+
+from mussurana.verifier.engine.decide import Decision, decide
+from mussurana.verifier.engine.graph import build_graph, keeps_sessions
+from mussurana.verifier.engine.prune import Pruned, prune
+from mussurana.verifier.engine.resolve import NEVER_WRITTEN, Resolved, resolve
+from mussurana.verifier.explain import explain, explain_impossible
+from mussurana.verifier.explain.cycles import Paths
+from mussurana.verifier.history import UNKNOWN_TIME, Ints, Kind
+from mussurana.verifier.levels import LEVELS
+from mussurana.verifier.rounds.batch import ABORTED, COMMITTED, IN_DOUBT, PAST_VERSION, Batch
+from mussurana.verifier.rounds.forget import Flags, Past, find_past, reach, stable
+from mussurana.verifier.rounds.limits import Limits
+from mussurana.verifier.rounds.lost import LostVersions
+from mussurana.verifier.rounds.table import VersionTable
+from mussurana.verifier.rounds.window import Names, Window, make_window
+from mussurana.verifier.solvers import find_solver
+from mussurana.verifier.verdict import Choices, Counterexample, Settings
+from mussurana.wire import FENCE_KEY
+
+
+@dataclass(frozen=True)
+class Found:
+    """A counterexample, and the transactions it is about."""
+
+    counterexample: Counterexample
+    txns: Batch
+
+
+@dataclass
+class Round:
+    """What came of a round; `machine.py` makes a `RoundOutcome` of it."""
+
+    found: list[Found] = field(default_factory=list)
+    set_aside: int = 0  # transactions of violations that were not explained
+    unknown: str = ""
+    forgotten: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    choices: Choices = field(default_factory=Choices)
+
+
+@dataclass
+class LevelRounds:
+    """The memory that one level has between rounds."""
+
+    settings: Settings
+    limits: Limits
+    names: Names
+    retained: Batch = field(default_factory=Batch.empty)  # what is past and was kept stands first
+    past: int = 0
+    table: VersionTable = field(default_factory=VersionTable)
+    lost: LostVersions = field(default_factory=LostVersions)  # what this level has set aside
+    real_key: dict[int, int] = field(default_factory=dict)  # of the keys that stand for closed ones
+    unchecked_reads: int = 0
+    budget: int = 0  # how many times the last rounds ran out of it
+    forgot_anything: bool = False
+
+    def __post_init__(self) -> None:
+        self.level = LEVELS[self.settings.level]
+
+    def round(self, new: Batch, last: dict[int, int] | None, lost: LostVersions, now_ns: int) -> Round:
+        """Check the retained transactions together with the new ones.
+
+        `last` has, for every session that may go on without a fence, the position of its last transaction (-1 if it has
+        none); None if nothing may be forgotten. `lost` are the versions that are lost to all levels.
+        """
+        outcome = Round()
+        seconds = dict.fromkeys(("build", "prune", "solve", "explain", "forget"), 0.0)
+        outcome.seconds = seconds
+        batch = Batch.join([self.retained, new])
+        while True:
+            started = perf_counter()
+            all_lost = LostVersions(lost.start, lost.end)
+            all_lost.add(self.lost.start, self.lost.end)
+            window = make_window(batch, self.past, self.table, all_lost, self.names)
+            self.unchecked_reads += window.unchecked_reads
+            resolved = resolve(window.history)
+            seconds["build"] += perf_counter() - started
+            if resolved.impossible:
+                bad = self._impossible(window, resolved, outcome)
+            else:
+                decision = self._decide(resolved, outcome)
+                if not decision.refused:
+                    break
+                bad = self._refused(window, resolved, decision, outcome)
+            batch = self._set_aside(window.batch, bad)
+        batch = window.batch
+        if decision.gave_up:
+            self.budget += 1
+            outcome.unknown = "the search for an order ended without an answer; it will be tried again with more time"
+            self.retained = batch
+            return outcome
+        self.budget = 0
+        started = perf_counter()
+        self._forget(window, resolved, decision, last, now_ns, outcome)
+        seconds["forget"] += perf_counter() - started
+        return outcome
+
+    def _decide(self, resolved: Resolved, outcome: Round) -> Decision:
+        calls = 0
+
+        def out_of_budget() -> bool:
+            nonlocal calls
+            calls += 1
+            return calls > self.limits.search_calls_max << min(self.budget, 6)
+
+        decision = decide(resolved, self.settings, find_solver("own"), out_of_budget)
+        for phase, spent in decision.seconds.items():
+            outcome.seconds[phase] += spent
+        outcome.choices = decision.choices
+        return decision
+
+    # Violations
+
+    def _impossible(self, window: Window, resolved: Resolved, outcome: Round) -> Flags:
+        """Set aside every transaction that saw something no order explains; tell about the first few."""
+        started = perf_counter()
+        bad = np.zeros(len(window.batch), bool)
+        for at, one in enumerate(resolved.impossible):
+            txn = int(np.searchsorted(window.history.op_start, one.op, side="right")) - 1
+            if one.what == NEVER_WRITTEN and self.forgot_anything and not keeps_sessions(self.settings):
+                # Without session order this may be a snapshot that is older than our memory.
+                version = int(window.batch.seen[one.op])
+                self.lost.add(np.array([version]), np.array([version + 1]))
+                continue
+            if bad[txn]:
+                continue
+            bad[txn] = True
+            if len(outcome.found) >= self.limits.violations_explained_max:
+                outcome.set_aside += 1
+                continue
+            told = explain_impossible(replace(resolved, impossible=resolved.impossible[at : at + 1]))
+            if one.what == NEVER_WRITTEN:
+                told = self._told_as_stale(told)
+            self._tell(window, told, outcome)
+        outcome.seconds["explain"] += perf_counter() - started
+        return bad
+
+    def _told_as_stale(self, told: Counterexample) -> Counterexample:
+        """A version that is neither current nor retained: its collector did write it, but it is history."""
+        reader = told.transactions[0].label
+        saw = told.summary.partition(", but nobody")[0]
+        why = "which had been replaced or rolled back before all sessions passed a fence, and only then"
+        return replace(told, anomaly="stale read", adya="G-single-session", summary=f"{saw}, {why} did {reader} begin.")
+
+    def _refused(self, window: Window, resolved: Resolved, decision: Decision, outcome: Round) -> Flags:
+        """Set aside the transactions of a counterexample; when there have been many, all that are on cycles."""
+        bad = np.zeros(len(window.batch), bool)
+        if len(outcome.found) < self.limits.violations_explained_max:
+            started = perf_counter()
+            told = explain(resolved, self.settings, decision, find_solver("own"))
+            outcome.seconds["explain"] += perf_counter() - started
+            bad[[shown.txn for shown in told.transactions]] = True
+            self._tell(window, told, outcome)
+            return bad
+        graph = decision.graph
+        if graph.chains.clash is not None:
+            txns = graph.version_txn[list(graph.chains.clash)]
+        elif decision.pruned is not None and decision.pruned.cyclic:
+            txns = graph.node_txn[Paths(decision.pruned).nodes_on_cycles()]
+        else:
+            assert decision.leftover is not None
+            txns = graph.node_txn[decision.leftover.nodes]
+        bad[graph.txns[txns[txns >= 0]]] = True
+        outcome.set_aside += int(np.count_nonzero(bad))
+        return bad
+
+    def _tell(self, window: Window, told: Counterexample, outcome: Round) -> None:
+        numbers = np.array([shown.txn for shown in told.transactions], np.int64)
+        txns = window.batch.select(numbers)
+        shown = tuple(
+            replace(transaction, position=int(position))
+            for transaction, position in zip(told.transactions, txns.position, strict=True)
+        )
+        outcome.found.append(Found(replace(told, transactions=shown), txns))
+
+    def _set_aside(self, batch: Batch, bad: Flags) -> Batch:
+        """Go on without these transactions. Who saw what they wrote saw something that is lost."""
+        written = batch.select(bad).written
+        written = written[written > 0]
+        self.lost.add(written, written + 1)
+        self.past -= int(np.count_nonzero(bad[: self.past]))
+        return batch.select(~bad)
+
+    # Forgetting
+
+    def _forget(
+        self,
+        window: Window,
+        resolved: Resolved,
+        decision: Decision,
+        last: dict[int, int] | None,
+        now_ns: int,
+        outcome: Round,
+    ) -> None:
+        batch = window.batch
+        unread = (batch.status == IN_DOUBT) & ~resolved.in_effect
+        expired = unread & (batch.received_ns <= now_ns - self.limits.in_doubt_ns_max)
+        self.retained = batch
+        pruned = self._pruned(resolved, decision)
+        if pruned is not None and not pruned.too_wide and last is not None and len(pruned.graph.txns):
+            is_stable = self._stable(window, pruned, last)
+            if is_stable is not None:
+                for txn in np.flatnonzero(unread & ~expired):
+                    is_stable &= ~self._might_follow(window, pruned, int(txn))
+                is_live = np.array([int(key) not in self.real_key for key in window.keys], bool)
+                past = find_past(pruned, is_stable, is_live)
+                if (past.past & ~past.kept).any():
+                    self._let_go(window, resolved, pruned, past, is_live, expired, outcome)
+                    return
+        if expired.any():
+            self.retained = self._set_aside(batch, expired)
+
+    def _pruned(self, resolved: Resolved, decision: Decision) -> Pruned | None:
+        """The known graph of this level; `decide` may have tried a stricter one, with sessions in order."""
+        if keeps_sessions(self.settings):
+            return decision.pruned
+        return prune(build_graph(resolved, self.settings, False))
+
+    def _stable(self, window: Window, pruned: Pruned, last: dict[int, int]) -> Flags | None:
+        """The transactions that come before all that is yet to come; None if that cannot be said of any."""
+        batch, graph = window.batch, pruned.graph
+        if not keeps_sessions(self.settings):
+            return self._stable_by_time(window, pruned, last)
+        local = np.full(len(batch), -1, np.int64)
+        local[graph.txns] = np.arange(len(graph.txns))
+        local[: window.past] = -1  # nothing new comes before these
+        certain = np.flatnonzero((local >= 0) & (batch.status == COMMITTED))
+        latest = dict(zip(batch.session[certain].tolist(), certain.tolist(), strict=True))
+        ends = [latest.get(session, -1) for session in last]
+        fences = np.flatnonzero((batch.key == FENCE_KEY) & (batch.kind == Kind.WRITE))
+        if len(fences) or self.table.get(np.array([FENCE_KEY]))[0]:
+            ends += self._last_fences(window, pruned)
+        if not ends or min(ends) < 0 or (local[ends] < 0).any():
+            return None
+        return stable(pruned, local[ends])
+
+    def _last_fences(self, window: Window, pruned: Pruned) -> list[int]:
+        """The write fences that a new session's fence may follow directly; [-1] if they have been forgotten."""
+        graph = pruned.graph
+        key = int(np.searchsorted(window.keys, FENCE_KEY))
+        if key == len(window.keys) or window.keys[key] != FENCE_KEY:
+            return [-1]
+        tails = graph.chains.chain_tail
+        tails = tails[(graph.version_key[tails] == key) & (graph.version_txn[tails] >= 0)]
+        return [int(txn) for txn in graph.txns[graph.version_txn[tails]]] or [-1]
+
+    def _stable_by_time(self, window: Window, pruned: Pruned, last: dict[int, int]) -> Flags | None:
+        """Without session order a snapshot may be older than anything its session did. Ones older than a limit are not
+        followed, so that memory has one too; see `window.py` for what becomes of them."""
+        batch = window.batch
+        ends = [int(batch.committed_ns[batch.session == session].max(initial=UNKNOWN_TIME)) for session in last]
+        if not ends or min(ends) == UNKNOWN_TIME:
+            return None
+        committed_ns = batch.committed_ns[pruned.graph.txns]
+        horizon_ns = min(ends) - self.limits.snapshot_age_ns_max
+        known = (committed_ns != UNKNOWN_TIME) & (batch.status[pruned.graph.txns] == COMMITTED)
+        return np.asarray(known & (committed_ns <= horizon_ns))
+
+    def _might_follow(self, window: Window, pruned: Pruned, doubtful: int) -> Flags:
+        """Transactions that one in doubt, should it turn out to have committed, might have to precede."""
+        batch, graph = window.batch, pruned.graph
+        op_txn = batch.op_txn
+        own = op_txn == doubtful
+        is_write = batch.kind == Kind.WRITE
+        conflicts = np.isin(batch.key, batch.key[own & is_write])
+        conflicts |= is_write & np.isin(batch.key, batch.key[own])
+        touched = np.zeros(len(batch), bool)
+        touched[op_txn[conflicts & ~own]] = True
+        found = touched[graph.txns]
+        if ("begin", "commit") in self.level.real_time:  # it had begun, and clocks may prove others to be later
+            later_ns = np.maximum(batch.commit_ns, batch.begin_ns)[graph.txns]
+            found |= later_ns > batch.begin_ns[doubtful]
+        earlier = (batch.session == batch.session[doubtful]) & (batch.position < batch.position[doubtful])
+        earlier &= batch.status == COMMITTED
+        before = np.flatnonzero(earlier[graph.txns])
+        if len(before):
+            found &= ~reach(pruned, int(before[-1]))
+        return np.asarray(found)
+
+    def _let_go(
+        self,
+        window: Window,
+        resolved: Resolved,
+        pruned: Pruned,
+        past: Past,
+        is_live: Flags,
+        expired: Flags,
+        outcome: Round,
+    ) -> None:
+        batch, graph = window.batch, pruned.graph
+        in_past, kept = np.zeros(len(batch), bool), np.zeros(len(batch), bool)
+        in_past[graph.txns] = past.past
+        kept[graph.txns] = past.kept
+        # The versions that stay readable although their writers go.
+        writer = np.where(past.last_version >= 0, graph.version_txn[past.last_version], -1)
+        stays = is_live & (writer >= 0)
+        stays[stays] = ~past.kept[writer[stays]]
+        ops = resolved.version_op[past.last_version[stays]]
+        self.table.put(window.keys[stays], batch.version[ops])
+
+        component = np.full(len(batch), -1, np.int64)
+        component[graph.txns] = past.component
+        closed = self._closed(window, kept, component, past, is_live)
+        witnesses = self._latest_by_clock(batch, in_past & ~kept)
+        old_ns = batch.received_ns.max(initial=0) - self.limits.aborted_ns_max
+        aborted = (batch.status == ABORTED) & (batch.received_ns < old_ns)
+        self.past = 0
+        rest = self._set_aside(batch.select(~in_past & ~aborted), expired[~in_past & ~aborted])
+        self.retained = Batch.join([closed, witnesses, rest])
+        self.past = len(closed) + len(witnesses)
+        self.forgot_anything = True
+        outcome.forgotten = len(batch) - len(self.retained)
+        self.real_key = {int(key): self.real_key[key] for key in np.unique(closed.key).tolist() if key in self.real_key}
+
+    def _closed(self, window: Window, kept: Flags, component: Ints, past: Past, is_live: Flags) -> Batch:
+        """The kept transactions with only what still matters between those of one component.
+
+        A key stays as it is for the component that has its last versions. For others it is closed: there are later
+        versions, nobody can touch theirs any more, and it gets another name.
+        """
+        txns = np.flatnonzero(kept)
+        batch = window.batch.select(txns)
+        if not len(batch):
+            return batch
+        key = window.history.key[np.isin(window.batch.op_txn, txns)]
+        home = component[txns][batch.op_txn]
+        is_write = batch.kind == Kind.WRITE
+        pair = np.stack([home, key.astype(np.int64)], axis=1)
+        pairs, pair_of = np.unique(pair, axis=0, return_inverse=True)
+        pair_of = pair_of.reshape(-1)
+        is_written = np.zeros(len(pairs), bool)
+        is_written[pair_of[is_write]] = True
+        stays = is_live[pairs[:, 1]] & (past.owner[pairs[:, 1]] == pairs[:, 0])
+        names = window.keys[pairs[:, 1]].copy()
+        for at in np.flatnonzero(~stays & is_written):
+            real = self.real_key.get(int(names[at]), int(names[at]))
+            names[at] = _closed_name(real, int(batch.version[is_write & (pair_of == at)].min()))
+            self.real_key[int(names[at])] = real
+        own = _own_versions(batch, pair_of, is_write)
+        outside = ~own & (batch.seen >= PAST_VERSION)
+        changed = replace(
+            batch,
+            key=names[pair_of],
+            version=np.where(outside & ~is_write, PAST_VERSION, batch.version),
+            previous=np.where(outside & is_write, PAST_VERSION, batch.previous),
+        )
+        return changed.select_ops(is_written[pair_of])
+
+    def _latest_by_clock(self, batch: Batch, gone: Flags) -> Batch:
+        """Of what is past, those with the latest begin and the latest commit: whoever clocks prove to be before
+        them came before the past. Without operations; only where the level looks at clocks."""
+        if not self.level.real_time:
+            return Batch.empty()
+        commit_low = np.where(batch.commit_ns != UNKNOWN_TIME, batch.commit_ns, batch.begin_ns)
+        chosen = set()
+        txns = np.flatnonzero(gone & (batch.status == COMMITTED))
+        for low in (batch.begin_ns, commit_low):
+            if len(txns) and low[txns].max() != UNKNOWN_TIME:
+                chosen.add(int(txns[np.argmax(low[txns])]))
+        some = batch.select(np.array(sorted(chosen), np.int64))
+        return some.select_ops(np.zeros(len(some.kind), bool))
+
+
+def _own_versions(batch: Batch, pair_of: Ints, is_write: Flags) -> Flags:
+    """Per operation: whether what it saw was written to that key within its component."""
+    written = np.unique(np.stack([pair_of[is_write], batch.version[is_write]], axis=1), axis=0)
+    seen = np.stack([pair_of, batch.seen], axis=1)
+    both = np.concatenate([written, seen])
+    _, number = np.unique(both, axis=0, return_inverse=True)
+    number = number.reshape(-1)
+    return np.isin(number[len(written) :], number[: len(written)])
+
+
+def _closed_name(key: int, version: int) -> int:
+    """A name for a closed key: as good as any other 64-bit hash, and the same whenever the same is closed."""
+    x = (key ^ (version * 0x9E3779B97F4A7C15)) & 0xFFFFFFFFFFFFFFFF
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & 0xFFFFFFFFFFFFFFFF
+    x ^= x >> 31
+    return x - (1 << 64) if x >> 63 else x

@@ -1,0 +1,42 @@
+"""Every bound of the round machine, with its reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SECOND_NS = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Limits:
+    round_interval_ns: int = SECOND_NS // 4
+    """A round is due when something is new and the last one is this long ago. Shorter means less lag and more work,
+    since each round looks at what is retained as well."""
+
+    round_txns_max: int = 50_000
+    """A round is due at once when so many are new: about a third of a second of checking."""
+
+    wait_ns_max: int = 30 * SECOND_NS
+    """How long a transaction waits for the writer of something it saw; then that counts as not seen."""
+
+    waiting_txns_max: int = 1_000_000
+    """How many may wait; beyond it the oldest stop waiting. About 300 bytes each."""
+
+    silence_ns_max: int = 60 * SECOND_NS
+    """A session of which nothing was heard for so long no longer holds back forgetting; it has to fence when it comes
+    back."""
+
+    in_doubt_ns_max: int = 10 * SECOND_NS
+    """How long a commit in doubt that nobody saw is remembered. It holds back forgetting for all it touches."""
+
+    aborted_ns_max: int = 10 * SECOND_NS
+    """How long rolled-back transactions are remembered, so that reads of them get their right name."""
+
+    snapshot_age_ns_max: int = 10 * SECOND_NS
+    """Only without session order (generalized-si): older snapshots are not followed but count as unknown."""
+
+    violations_explained_max: int = 8
+    """Counterexamples per round. When a database breaks its promise all the time, the rest is only counted."""
+
+    search_calls_max: int = 20
+    """How long a search may take, in units of about a second; doubled each time a round ran out of it."""

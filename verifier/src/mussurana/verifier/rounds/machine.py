@@ -1,0 +1,381 @@
+"""The round machine: `feed` it fragments, `step` it, and it says what it found (design 4).
+
+Pure: it has no clock, no network and no disk, so that a whole deployment can be simulated from a seed, and a daemon
+that crashed can go the same way again. Everything here is shared by the levels; what differs between them is in
+`level.py`. Sessions come and go: a session that says that it will begin with a write fence need not be waited for
+until it does, because a write fence can only extend the end of the chain of fences, and so comes after all that was
+forgotten.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+
+import numpy as np
+
+from mussurana.verifier.history import NO_VALUE, UNKNOWN_TIME, Kind
+from mussurana.verifier.rounds.admission import Admission
+from mussurana.verifier.rounds.batch import COMMITTED, Batch
+from mussurana.verifier.rounds.fragments import BadFragment, decode
+from mussurana.verifier.rounds.level import Found, LevelRounds
+from mussurana.verifier.rounds.limits import Limits
+from mussurana.verifier.rounds.lost import LostVersions
+from mussurana.verifier.rounds.outcome import Gauges, RoundOutcome, VerdictName, Violation
+from mussurana.verifier.rounds.window import Names
+from mussurana.verifier.verdict import Settings, ShownTransaction
+from mussurana.wire import COUNTER_BITS, FENCE_KEY, counter_of, tag_of
+from mussurana.wire.history_pb2 import Fragment, SessionEvent
+
+COUNTER_END = 1 << COUNTER_BITS
+
+NAMES_MAX = 1_000_000
+"""Names of keys and statements in memory, about 100 bytes each. They are only for people; the oldest go first."""
+
+
+@dataclass
+class Session:
+    """One session of a collector. Positions count its transactions."""
+
+    collector: bytes
+    number: int
+    name: str
+    delivered: int = 0
+    admitted: int = 0
+    fence_due: int = -1  # the position at which it has to begin anew with a write fence; -1 for none
+    heard_ns: int = 0
+    epoch: int = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its next transaction may be an ordinary one, so that forgetting has to wait for it."""
+        return self.admitted != self.fence_due
+
+
+@dataclass
+class Collector:
+    id: bytes
+    number: int
+    sequence: int = 0  # of the last fragment fed
+    sealed_ns: int = 0  # the latest time that its clock has shown
+    sessions: dict[int, int] = field(default_factory=dict)  # its numbers -> ours
+    statements: dict[int, str] = field(default_factory=dict)
+    lost_from: dict[int, int] = field(default_factory=dict)  # tag -> where it was settled when fragments were lost
+
+
+class Verifier:
+    def __init__(self, levels: Sequence[Settings], limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self.collectors: dict[bytes, Collector] = {}
+        self.sessions: list[Session] = []
+        self.tags: dict[int, bytes] = {}  # who draws write ids from which tag
+        self.admission = Admission(self.limits.wait_ns_max, self.limits.waiting_txns_max)
+        self.lost = LostVersions()
+        self.key_names: dict[int, str] = {}
+        self.unchecked = dict.fromkeys(("absent", "unfenced", "clashing write ids"), 0)
+        self.lost_txns = 0
+        self.lost_fragments = 0
+        self.rounds = 0
+        self.last_round_ns = 0
+        self.fence_epoch: dict[int, int] = {}
+        self.epoch = 0
+        self.epoch_reached_ns = 0
+        names = Names(self._key_name, self._session_name, self._version_name)
+        self.levels = [LevelRounds(settings, self.limits, names) for settings in levels]
+
+    # Feeding
+
+    def feed(self, collector: bytes, fragment: Fragment, received_ns: int) -> None:
+        """Take in a fragment. Those of one collector come in order of their sequence numbers, without holes.
+
+        Raises BadFragment, and then has taken in nothing of it.
+        """
+        known = self.collectors.get(collector)
+        expected = known.sequence + 1 if known else fragment.sequence
+        if fragment.sequence != expected or not fragment.sequence:
+            raise BadFragment(f"fragment {fragment.sequence}: sequence: {expected} was expected")
+        trusted = not known or fragment.sealed_ns >= known.sealed_ns
+        decoded = decode(fragment, received_ns, trusted)
+        self._refuse_strange(fragment, decoded.batch, collector)
+
+        if known is None:
+            known = self.collectors[collector] = Collector(collector, len(self.collectors) + 1)
+        known.sequence = fragment.sequence
+        known.sealed_ns = max(known.sealed_ns, fragment.sealed_ns)
+        self.unchecked["absent"] += decoded.absent_reads
+        self._learn_names(known, fragment)
+        for event in fragment.session_event:
+            if event.what == SessionEvent.OPEN:
+                self._open(known, event, received_ns)
+        self._deliver(known, decoded.batch, received_ns)
+        for event in fragment.session_event:
+            if event.what != SessionEvent.OPEN:
+                session = self._session(known, event.session)
+                session.fence_due = session.delivered
+        for gap in fragment.gap:
+            self.lost_txns += gap.txn_count
+            for some in gap.write_ids:
+                self._lose(some.tag, some.first, some.end)
+        for progress in fragment.write_ids:
+            if progress.tag in known.lost_from:
+                self._lose(progress.tag, known.lost_from.pop(progress.tag), progress.drawn or COUNTER_END)
+            self.admission.progress.settle(progress.tag, progress.settled)
+
+    def lose(self, collector: bytes, first_sequence: int, last_sequence: int, reason: str, received_ns: int) -> None:
+        """These fragments of a collector are gone for good, and with them whatever they held.
+
+        Which write ids that were, its next fragment bounds: all that was not settled before and had been drawn by then.
+        """
+        known = self.collectors.setdefault(collector, Collector(collector, len(self.collectors) + 1))
+        known.sequence = max(known.sequence, last_sequence)
+        self.lost_fragments += 1 + last_sequence - first_sequence
+        for tag, owner in self.tags.items():
+            if owner == collector:
+                settled = self.admission.progress.settled.get(tag, tag << COUNTER_BITS)
+                known.lost_from.setdefault(tag, counter_of(settled))
+
+    def _refuse_strange(self, fragment: Fragment, batch: Batch, collector: bytes) -> None:
+        """All that is written has a tag of the collector's own."""
+        own = {tag for tag, owner in self.tags.items() if owner == collector}
+        own |= {progress.tag for progress in fragment.write_ids}
+        for tag in np.unique(batch.written >> COUNTER_BITS).tolist():
+            if tag not in own:
+                raise BadFragment(f"fragment {fragment.sequence}: op_version: tag {tag} is not in write_ids")
+
+    def _learn_names(self, known: Collector, fragment: Fragment) -> None:
+        for progress in fragment.write_ids:
+            owner = self.tags.setdefault(progress.tag, known.id)
+            if owner != known.id:  # two collectors drew the same: nothing written under it can be told apart
+                self.unchecked["clashing write ids"] += 1
+                self._lose(progress.tag, 0, COUNTER_END)
+        for named in fragment.key_name:
+            key = named.key - (1 << 64) if named.key >> 63 else named.key
+            self.key_names[key] = named.name
+        while len(self.key_names) > NAMES_MAX:
+            del self.key_names[next(iter(self.key_names))]
+        for statement in fragment.statement:
+            known.statements[statement.number] = statement.text
+        while len(known.statements) > NAMES_MAX:
+            del known.statements[next(iter(known.statements))]
+
+    def _open(self, known: Collector, event: SessionEvent, received_ns: int) -> None:
+        session = self._session(known, event.session)
+        session.name = event.name or session.name
+        session.heard_ns = received_ns
+        if event.fenced:
+            session.fence_due = session.delivered
+
+    def _session(self, known: Collector, number: int) -> Session:
+        """The session of that number. One that nobody opened is as good as opened now."""
+        at = known.sessions.get(number)
+        if at is None:
+            at = known.sessions[number] = len(self.sessions)
+            session = Session(known.id, number, f"session {number}")
+            if any(level.forgot_anything for level in self.levels):
+                session.fence_due = 0
+            self.sessions.append(session)
+        return self.sessions[at]
+
+    def _deliver(self, known: Collector, batch: Batch, received_ns: int) -> None:
+        if not len(batch):
+            return
+        numbers, session_of = np.unique(batch.session, return_inverse=True)
+        ours, position = np.empty(len(numbers), np.int32), np.empty(len(batch), np.int64)
+        for at, number in enumerate(numbers.tolist()):
+            session = self._session(known, number)
+            mine = np.flatnonzero(session_of == at)
+            ours[at] = known.sessions[number]
+            position[mine] = session.delivered + np.arange(len(mine))
+            session.delivered += len(mine)
+            session.heard_ns = received_ns
+        self.admission.deliver(replace(batch, session=ours[session_of], position=position))
+
+    def _lose(self, tag: int, first: int, end: int) -> None:
+        base = tag << COUNTER_BITS
+        self.lost.add(np.array([base + first], np.int64), np.array([base + end], np.int64))
+
+    # Stepping
+
+    def step(self, now_ns: int, force: bool = False) -> list[RoundOutcome]:
+        """Run a round at each level if one is due, or in any case if forced. The same calls give the same answers."""
+        waiting = self.admission.delivered
+        due = waiting and (
+            now_ns - self.last_round_ns >= self.limits.round_interval_ns
+            or waiting - len(self.admission.pool) >= self.limits.round_txns_max
+        )
+        if not (due or force):
+            return []
+        started = perf_counter()
+        self.last_round_ns = now_ns
+        batch = self._enter(self.admission.admit(now_ns, self.lost))
+        self._number_epochs(batch, now_ns)
+        for session in self.sessions:
+            if session.is_open and session.heard_ns < now_ns - self.limits.silence_ns_max:
+                session.fence_due = session.delivered
+        admitting = perf_counter() - started
+        if not len(batch) and not force:
+            return []
+        self.rounds += 1
+        last = {number: session.admitted - 1 for number, session in enumerate(self.sessions) if session.is_open}
+        return [self._round(level, batch, last, now_ns, admitting) for level in self.levels]
+
+    def _enter(self, batch: Batch) -> Batch:
+        """Count what enters, and leave out what sessions do that had to fence first and did not."""
+        left_out = np.zeros(len(batch), bool)
+        fences = (batch.key == FENCE_KEY) & (batch.kind == Kind.WRITE)
+        chained = np.zeros(len(batch), bool)  # write fences that say which fence they follow
+        chained[batch.op_txn[fences & ((batch.previous != NO_VALUE) | _reads_fence(batch))]] = True
+        for number in np.unique(batch.session).tolist():
+            session = self.sessions[number]
+            mine = np.flatnonzero(batch.session == number)
+            session.admitted = int(batch.position[mine[-1]]) + 1
+            due = session.fence_due
+            if due < 0 or due > int(batch.position[mine[-1]]):
+                continue
+            for txn in mine[batch.position[mine] >= due].tolist():
+                if batch.status[txn] == COMMITTED and chained[txn]:
+                    due = -1
+                    break
+                left_out[txn] = batch.status[txn] == COMMITTED
+                due = int(batch.position[txn]) + 1
+            session.fence_due = due
+        if not left_out.any():
+            return batch
+        self.unchecked["unfenced"] += int(np.count_nonzero(left_out))
+        written = batch.select(left_out).written
+        self.lost.add(written, written + 1)
+        return batch.select(~left_out)
+
+    def _number_epochs(self, batch: Batch, now_ns: int) -> None:
+        """A write fence starts the epoch after that of the fence it follows. For people only: clocks do the work."""
+        for op in np.flatnonzero(batch.key == FENCE_KEY).tolist():
+            saw = int(batch.seen[op])
+            epoch = self.fence_epoch.get(saw, 0 if saw == 0 else self.epoch)
+            if batch.kind[op] == Kind.WRITE:
+                epoch = max(epoch, self.epoch if saw == NO_VALUE else epoch) + 1
+                self.fence_epoch[int(batch.version[op])] = epoch
+            session = self.sessions[int(batch.session[np.searchsorted(batch.op_start, op, side="right") - 1])]
+            session.epoch = max(session.epoch, epoch)
+        while len(self.fence_epoch) > 10_000:
+            del self.fence_epoch[next(iter(self.fence_epoch))]
+        agreed = min((session.epoch for session in self.sessions if session.is_open), default=self.epoch)
+        if agreed > self.epoch:
+            self.epoch, self.epoch_reached_ns = agreed, now_ns
+
+    def _round(
+        self, level: LevelRounds, batch: Batch, last: dict[int, int], now_ns: int, admitting: float
+    ) -> RoundOutcome:
+        started = perf_counter()
+        done = level.round(batch, last, self.lost, now_ns)
+        violations = tuple(self._violation(level, found, now_ns) for found in done.found)
+        verdict: VerdictName = "rejected" if violations or done.set_aside else "unknown" if done.unknown else "accepted"
+        committed = batch.committed_ns[(batch.committed_ns != UNKNOWN_TIME) & (batch.status == COMMITTED)]
+        return RoundOutcome(
+            number=self.rounds,
+            level=level.settings.level,
+            verdict=verdict,
+            reason=done.unknown,
+            violations=violations,
+            further_violations=done.set_aside,
+            epoch=self.epoch,
+            txn_count=len(batch),
+            committed_ns=committed,
+            retained=len(level.retained),
+            forgotten=done.forgotten,
+            seconds={"admit": admitting, **done.seconds, "total": admitting + perf_counter() - started},
+            choices=done.choices,
+        )
+
+    def _violation(self, level: LevelRounds, found: Found, now_ns: int) -> Violation:
+        told = found.counterexample
+        digest = hashlib.sha256(level.settings.level.encode())
+        shown = []
+        for at, transaction in enumerate(told.transactions):
+            session = self.sessions[int(found.txns.session[at])]
+            digest.update(session.collector + f"/{session.number}/{int(found.txns.position[at])}".encode())
+            shown.append(self._with_statements(transaction, found.txns, at, session))
+        return Violation(
+            id=digest.hexdigest()[:12],
+            level=level.settings.level,
+            round=self.rounds,
+            epoch=self.epoch,
+            found_ns=now_ns,
+            counterexample=replace(told, transactions=tuple(shown)),
+        )
+
+    def _with_statements(self, shown: ShownTransaction, txns: Batch, at: int, session: Session) -> ShownTransaction:
+        """Operations with the SQL that they came from, where it is known and the lists agree."""
+        ops = range(int(txns.op_start[at]), int(txns.op_start[at + 1]))
+        if len(ops) != len(shown.operations):
+            return shown
+        texts = self.collectors[session.collector].statements
+        return replace(
+            shown,
+            operations=tuple(
+                replace(operation, statement=texts.get(int(txns.statement[op]), ""))
+                for op, operation in zip(ops, shown.operations, strict=True)
+            ),
+        )
+
+    # Names
+
+    def _key_name(self, key: int) -> str:
+        real = next((level.real_key[key] for level in self.levels if key in level.real_key), key)
+        if real == FENCE_KEY:
+            return "the fence"
+        return self.key_names.get(real) or f"key {real & 0xFFFFFFFFFFFFFFFF:016x}"
+
+    def _session_name(self, number: int) -> str:
+        return self.sessions[number].name
+
+    def _version_name(self, version: int) -> str:
+        owner = self.collectors.get(self.tags.get(tag_of(version), b""))
+        return f"v{counter_of(version)}" + (f"@{owner.number}" if owner else "")
+
+    # For the outside
+
+    def state(self) -> bytes:
+        """Everything, for a checkpoint."""
+        from mussurana.verifier.rounds.state import save
+
+        return save(self)
+
+    @classmethod
+    def from_state(cls, levels: Sequence[Settings], limits: Limits | None, state: bytes) -> Verifier:
+        from mussurana.verifier.rounds.state import restore
+
+        return restore(levels, limits, state)
+
+    def gauges(self) -> Gauges:
+        pool = self.admission.pool
+        retained = {level.settings.level: len(level.retained) for level in self.levels}
+        open_sessions = sum(session.is_open for session in self.sessions)
+        return Gauges(
+            retained=retained,
+            waiting=len(pool),
+            waiting_since_ns=int(pool.received_ns.min()) if len(pool) else 0,
+            epoch=dict.fromkeys(retained, self.epoch),
+            epoch_reached_ns=dict.fromkeys(retained, self.epoch_reached_ns),
+            table_keys={level.settings.level: len(level.table) for level in self.levels},
+            sessions_open=open_sessions,
+            sessions_idle=len(self.sessions) - open_sessions,
+            unknown_txns=self.admission.given_up_txns + self.unchecked["unfenced"],
+            unchecked_reads={
+                "absent": self.unchecked["absent"],
+                "lost": sum(level.unchecked_reads for level in self.levels),
+            },
+            lost_txns=self.lost_txns,
+            in_doubt=max(
+                (int(np.count_nonzero(level.retained.status == 2)) for level in self.levels),
+                default=0,
+            ),
+        )
+
+
+def _reads_fence(batch: Batch) -> np.ndarray:
+    """Per operation: whether its transaction read the fence row."""
+    reads = np.zeros(len(batch), bool)
+    reads[batch.op_txn[(batch.key == FENCE_KEY) & (batch.kind == Kind.READ)]] = True
+    return np.asarray(reads[batch.op_txn])

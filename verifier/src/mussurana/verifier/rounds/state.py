@@ -1,0 +1,142 @@
+"""The whole round machine as bytes, for a checkpoint: columns as numpy writes them, the rest as JSON.
+
+A machine that was restored goes on exactly as the one that was saved would have.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from mussurana.verifier.rounds.batch import Batch
+from mussurana.verifier.rounds.level import LevelRounds
+from mussurana.verifier.rounds.limits import Limits
+from mussurana.verifier.rounds.lost import LostVersions
+from mussurana.verifier.rounds.machine import Collector, Session, Verifier
+from mussurana.verifier.verdict import Settings
+
+VERSION = 1
+
+
+class StateError(Exception):
+    """Bytes that are not the state of a machine with these levels."""
+
+
+def save(machine: Verifier) -> bytes:
+    columns: dict[str, np.ndarray] = {}
+    progress = machine.admission.progress
+    _put_batch(columns, "pool", Batch.join([machine.admission.pool, *machine.admission.fresh()]))
+    _put_lost(columns, "lost", machine.lost)
+    columns["ahead"] = progress.ahead()
+    for at, level in enumerate(machine.levels):
+        name = f"level{at}"
+        _put_batch(columns, name, level.retained)
+        _put_lost(columns, f"{name}.lost", level.lost)
+        columns[f"{name}.table_key"], columns[f"{name}.table_version"] = level.table.entries()
+    text = {
+        "version": VERSION,
+        "levels": [asdict(level.settings) for level in machine.levels],
+        "memory": [
+            {
+                "past": level.past,
+                "real_key": list(level.real_key.items()),
+                "unchecked_reads": level.unchecked_reads,
+                "budget": level.budget,
+                "forgot_anything": level.forgot_anything,
+            }
+            for level in machine.levels
+        ],
+        "collectors": [
+            {
+                "id": collector.id.hex(),
+                "number": collector.number,
+                "sequence": collector.sequence,
+                "sealed_ns": collector.sealed_ns,
+                "sessions": list(collector.sessions.items()),
+                "statements": list(collector.statements.items()),
+                "lost_from": list(collector.lost_from.items()),
+            }
+            for collector in machine.collectors.values()
+        ],
+        "sessions": [{**asdict(session), "collector": session.collector.hex()} for session in machine.sessions],
+        "tags": [(tag, owner.hex()) for tag, owner in machine.tags.items()],
+        "settled": list(progress.settled.items()),
+        "given_up_txns": machine.admission.given_up_txns,
+        "key_names": list(machine.key_names.items()),
+        "unchecked": machine.unchecked,
+        "fence_epoch": list(machine.fence_epoch.items()),
+        **{name: getattr(machine, name) for name in _NUMBERS},
+    }
+    columns["text"] = np.frombuffer(json.dumps(text).encode(), np.uint8)
+    out = io.BytesIO()
+    np.savez(out, allow_pickle=False, **columns)
+    return out.getvalue()
+
+
+_NUMBERS = ("lost_txns", "lost_fragments", "rounds", "last_round_ns", "epoch", "epoch_reached_ns")
+
+
+def restore(levels: Sequence[Settings], limits: Limits | None, state: bytes) -> Verifier:
+    """The machine that was saved. Raises StateError where the bytes are none, or are of other levels."""
+    try:
+        columns = dict(np.load(io.BytesIO(state), allow_pickle=False))
+        text = json.loads(columns["text"].tobytes())
+    except (OSError, ValueError, KeyError) as error:
+        raise StateError(f"not the state of a verifier: {error}") from error
+    if text["version"] != VERSION:
+        raise StateError(f"state of version {text['version']}; this program reads version {VERSION}")
+    if text["levels"] != [asdict(settings) for settings in levels]:
+        raise StateError("the levels to check have changed since this state was saved")
+    machine = Verifier(levels, limits)
+    admission = machine.admission
+    admission.pool = _get_batch(columns, "pool")
+    admission.given_up_txns = text["given_up_txns"]
+    for tag, first in text["settled"]:
+        admission.progress.settled[tag] = first
+    admission.progress.deliver(columns["ahead"])
+    machine.lost = _get_lost(columns, "lost")
+    for at, (level, memory) in enumerate(zip(machine.levels, text["memory"], strict=True)):
+        _restore_level(level, f"level{at}", columns, memory)
+    for one in text["collectors"]:
+        one = {**one, "id": bytes.fromhex(one["id"])}
+        for name in ("sessions", "statements", "lost_from"):
+            one[name] = dict(one[name])
+        machine.collectors[one["id"]] = Collector(**one)
+    machine.sessions = [Session(**{**one, "collector": bytes.fromhex(one["collector"])}) for one in text["sessions"]]
+    machine.tags = {tag: bytes.fromhex(owner) for tag, owner in text["tags"]}
+    machine.key_names = dict(text["key_names"])
+    machine.unchecked = text["unchecked"]
+    machine.fence_epoch = dict(text["fence_epoch"])
+    for name in _NUMBERS:
+        setattr(machine, name, text[name])
+    return machine
+
+
+def _restore_level(level: LevelRounds, name: str, columns: dict[str, np.ndarray], memory: dict[str, Any]) -> None:
+    level.retained = _get_batch(columns, name)
+    level.lost = _get_lost(columns, f"{name}.lost")
+    level.table.put(columns[f"{name}.table_key"], columns[f"{name}.table_version"])
+    level.real_key = dict(memory["real_key"])
+    for field in ("past", "unchecked_reads", "budget", "forgot_anything"):
+        setattr(level, field, memory[field])
+
+
+def _put_batch(columns: dict[str, np.ndarray], name: str, batch: Batch) -> None:
+    columns.update({f"{name}.{field}": column for field, column in batch.columns()})
+
+
+def _get_batch(columns: dict[str, np.ndarray], name: str) -> Batch:
+    return Batch(**{field: columns[f"{name}.{field}"] for field, _ in Batch.empty().columns()})
+
+
+def _put_lost(columns: dict[str, np.ndarray], name: str, lost: LostVersions) -> None:
+    columns[f"{name}.start"], columns[f"{name}.end"] = lost.start, lost.end
+
+
+def _get_lost(columns: dict[str, np.ndarray], name: str) -> LostVersions:
+    return LostVersions(columns[f"{name}.start"], columns[f"{name}.end"])

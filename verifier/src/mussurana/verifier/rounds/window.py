@@ -1,0 +1,105 @@
+"""The transactions that a round works on, as a `History` that the engine understands.
+
+Those of the past that were kept stand first. What was seen of versions that have been forgotten is the initial version
+now if it was the last one (the version table says so), and otherwise cannot be explained; what was seen of lost
+versions is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import overload
+
+import numpy as np
+
+from mussurana.verifier.history import INITIAL, NO_VALUE, History, Ints, Kind
+from mussurana.verifier.rounds.batch import PAST_VERSION, Batch
+from mussurana.verifier.rounds.lost import LostVersions
+from mussurana.verifier.rounds.table import VersionTable
+
+
+class Named(Sequence[str]):
+    """Names that are made when somebody looks, since hardly any of them are ever shown."""
+
+    def __init__(self, ids: Ints, name: Callable[[int], str]) -> None:
+        self._ids, self._name = ids, name
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[str]: ...
+    def __getitem__(self, at: int | slice) -> str | Sequence[str]:
+        if isinstance(at, slice):
+            return Named(self._ids[at], self._name)
+        return self._name(int(self._ids[at]))
+
+
+class VersionNames(dict[int, str]):
+    """The same for versions; a history only ever asks with `get`."""
+
+    def __init__(self, name: Callable[[int], str]) -> None:
+        super().__init__()
+        self._name = name
+
+    def get(self, version: int, default: str | None = None) -> str:  # type: ignore[override]
+        return self._name(version)
+
+
+@dataclass(frozen=True)
+class Names:
+    """How to call what a counterexample shows."""
+
+    key: Callable[[int], str]
+    session: Callable[[int], str]
+    version: Callable[[int], str]
+
+
+@dataclass(frozen=True)
+class Window:
+    """A round's transactions and the history made of them; both have the same transactions and operations."""
+
+    batch: Batch
+    past: int
+    keys: Ints  # the wire's names of the history's keys
+    history: History
+    unchecked_reads: int  # of versions that are lost
+
+
+def make_window(batch: Batch, past: int, table: VersionTable, lost: LostVersions, names: Names) -> Window:
+    unchecked = 0
+    if len(lost):
+        is_lost = lost.has(batch.seen)
+        unchecked = int(np.count_nonzero(is_lost))
+        batch = batch.without_reads(is_lost)
+    keys, key = np.unique(batch.key, return_inverse=True)
+    current = table.get(keys)[key]
+    is_read = batch.kind == Kind.READ
+
+    def as_value(version: Ints) -> Ints:
+        return np.where((version == current) | (version == PAST_VERSION), INITIAL, version)
+
+    sessions, session = np.unique(batch.session, return_inverse=True)
+    history = History(
+        session=session.astype(np.int32),
+        status=batch.status,
+        begin_ns=batch.begin_ns,
+        begun_ns=batch.begun_ns,
+        commit_ns=batch.commit_ns,
+        committed_ns=batch.committed_ns,
+        op_start=batch.op_start,
+        kind=batch.kind,
+        key=key.astype(np.int32),
+        value=np.where(is_read, as_value(batch.version), batch.version),
+        previous=np.where(batch.previous == NO_VALUE, NO_VALUE, as_value(batch.previous)),
+        list_start=np.zeros(len(batch.kind) + 1, np.int64),
+        list_value=np.zeros(0, np.int64),
+        session_names=Named(sessions.astype(np.int64), names.session),
+        key_names=Named(keys, names.key),
+        value_names=VersionNames(names.version),
+        past=past,
+    )
+    return Window(batch, past, keys, history, unchecked)
