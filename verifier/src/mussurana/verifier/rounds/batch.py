@@ -97,13 +97,13 @@ class Batch:
     @property
     def seen(self) -> Ints:
         """Per operation: the version it saw, by reading it or by replacing it; NO_VALUE for none."""
-        seen: Ints = np.where(self.kind == Kind.READ, self.version, self.previous)
-        return seen
+        return np.where(self.kind == Kind.READ, self.version, self.previous)
 
     @property
     def written(self) -> Ints:
         """All versions that stand here as written."""
-        return self.version[self.kind == Kind.WRITE]
+        written: Ints = self.version[self.kind == Kind.WRITE]
+        return written
 
     def without_reads(self, ops: npt.NDArray[np.bool_]) -> Batch:
         """The same transactions, as if what these operations saw had not been recorded."""

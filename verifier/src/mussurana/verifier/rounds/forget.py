@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mussurana.verifier.engine.arrays import adjacency
-from mussurana.verifier.engine.components import put_edge, strong_components
+from mussurana.verifier.engine.components import is_plain, put_edge, strong_components
 from mussurana.verifier.engine.prune import Pruned, count_below, reaches
 from mussurana.verifier.history import Ints
 from mussurana.verifier.kernels import kernel
@@ -43,29 +43,36 @@ class Past:
 
 
 @kernel
-def possible_edges_of_all(opened, heads, clock, chain_of, index_in_chain, settled, settled_start, source, target):
-    """The edges that any undecided pair of chains might bring, up to what known edges imply.
+def possible_edges_to_come(
+    opened, heads, split, readable, clock, chain_of, index_in_chain, settled, settled_start, source, target
+):
+    """The edges that undecided pairs of chains might bring, now or when more is known, up to what known edges imply.
 
-    Pre:  pruning has reached its fixpoint.
-    Post: returns their number; those beyond the room in source and target are counted but not stored. Unlike
-          `engine.components.possible_edges` it has pairs of unread writes as well: a read to come may decide them.
+    Pre:  pruning has reached its fixpoint; readable[c] tells whether a transaction to come can read chain c's last
+          version.
+    Post: returns their number; those beyond the room in source and target are counted but not stored.
+
+    Without split, two single writes that nobody read need no order, as long as nobody reads them. A read to come can
+    only demand that the other one comes before the one it read.
     """
     count = 0
     for c in range(len(opened.head_version)):
         key, tail = opened.key[c], opened.commit_tail[c]
+        plain = not split and is_plain(opened, c)
         for i in range(heads.key_row[key + 1] - heads.key_row[key]):
             if settled[settled_start[c] + i]:
                 continue
             row = heads.key_row[key] + i
             first, end = heads.row_start[row], heads.row_start[row + 1]
             at = first + count_below(heads.place, first, end, clock[tail, heads.row_chain[row]])
-            if at < end and heads.chain[at] == c:
+            while at < end:
+                d = heads.chain[at]
+                if d != c and (not plain or readable[d] or not is_plain(opened, d)):
+                    break
                 at += 1
-            if at == end:
+            if at == end or reaches(clock, chain_of, index_in_chain, tail, opened.begin_head[heads.chain[at]]):
                 continue
             d = heads.chain[at]
-            if reaches(clock, chain_of, index_in_chain, tail, opened.begin_head[d]):
-                continue
             count = put_edge(source, target, count, tail, opened.begin_head[d])
             for j in range(opened.post_start[c], opened.post_start[c + 1]):
                 count = put_edge(source, target, count, opened.post[j], opened.commit_head[d])
@@ -113,7 +120,7 @@ def last_of_chains(chain_head, following, version_txn, past, last, is_whole):
 def find_candidates(opened, heads, clock, chain_of, index_in_chain, in_past, candidate):
     """Mark the open chains of the past that no other chain of the past is known to follow.
 
-    Pre: the past is closed: the heads of it on a graph chain come before the other heads there.
+    Pre: the past is closed: the heads of it on a graph chain come before the other heads there. `candidate` is false.
     """
     for c in range(len(opened.head_version)):
         if not in_past[c]:
@@ -150,7 +157,10 @@ def find_past(pruned: Pruned, is_stable: Flags, is_live: Flags) -> Past:
     """Split the transactions of an accepted round. `is_live` tells keys that later transactions can touch."""
     graph, opened, heads = pruned.graph, pruned.open, pruned.heads
     clocks = pruned.clock, pruned.chain_of, pruned.index_in_chain
-    source, target = _all_edges(pruned)
+    readable = np.zeros(opened.size, bool)
+    find_candidates(opened, heads, *clocks, is_stable[graph.version_txn[opened.head_version]], readable)
+    readable |= ~is_stable[graph.version_txn[opened.tail_version]]
+    source, target = _all_edges(pruned, readable)
 
     # Begin and commit of a transaction stay together, so here a transaction is one node whatever the level.
     txn_count, node = len(graph.txns), graph.node_txn.astype(np.int64)
@@ -191,13 +201,15 @@ def find_past(pruned: Pruned, is_stable: Flags, is_live: Flags) -> Past:
     return Past(past, past & is_open[component], component, last_version, owner)
 
 
-def _all_edges(pruned: Pruned) -> tuple[np.ndarray, np.ndarray]:
+def _all_edges(pruned: Pruned, readable: Flags) -> tuple[np.ndarray, np.ndarray]:
     """Known edges and possible ones."""
     clocks = pruned.clock, pruned.chain_of, pruned.index_in_chain, pruned.settled, pruned.settled_start
     room = 2 * len(pruned.edges.source) + 1024
     while True:
         source, target = np.empty(room, np.int32), np.empty(room, np.int32)
-        count = possible_edges_of_all(pruned.open, pruned.heads, *clocks, source, target)
+        count = possible_edges_to_come(
+            pruned.open, pruned.heads, pruned.graph.level.split, readable, *clocks, source, target
+        )
         if count <= room:
             break
         room = count
