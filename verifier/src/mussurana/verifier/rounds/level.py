@@ -79,7 +79,7 @@ class LevelRounds:
             started = perf_counter()
             all_lost = LostVersions(lost.start, lost.end)
             all_lost.add(self.lost.start, self.lost.end)
-            window = make_window(batch, self.past, self.table, all_lost, self.names)
+            window = make_window(batch, self.past, self.table, all_lost, self.real_key, self.names)
             self.unchecked_reads += window.unchecked_reads
             resolved = resolve(window.history)
             seconds["build"] += perf_counter() - started
