@@ -363,7 +363,9 @@ class Verifier:
             table_keys={level.settings.level: len(level.table) for level in self.levels},
             sessions_open=open_sessions,
             sessions_idle=len(self.sessions) - open_sessions,
-            unknown_txns=self.admission.given_up_txns + self.unchecked["unfenced"],
+            unknown_txns=self.admission.given_up_txns
+            + self.unchecked["unfenced"]
+            + sum(level.left_out_txns for level in self.levels),
             unchecked_reads={
                 "absent": self.unchecked["absent"],
                 "lost": sum(level.unchecked_reads for level in self.levels),
