@@ -101,6 +101,7 @@ class Shape:
     txns: int
     keys: int
     read_share: float
+    late_read_share: float  # towards the end, when much has been forgotten
     replaced_share: float  # of the writes that say what they replaced
     fence_every: int
     fence_races: float  # of the fences that somebody else overtakes, so that they are tried again
@@ -108,26 +109,28 @@ class Shape:
     spoilt: float  # the chance of one more wrong record
     collectors: int
     skew_ns: int
-    timed: float  # of the transactions whose times are known in full
+    timed: float  # of the transactions whose times are known in full; below 0, none has any
 
     @staticmethod
     def random(rng: Random) -> Shape:
         style = rng.choice(STYLES)
-        blind = rng.random() < 0.2
+        blind = rng.random() < 0.3  # writes that nobody reads for long, so that their order stays open
+        read_share = rng.choice((0.02, 0.1, 0.3)) if blind else rng.choice((0.2, 0.5, 0.8))
         return Shape(
             style=style,
             focus=1.0 if style == "serial" and rng.random() < 0.5 else rng.choice((0.0, 0.5, 0.9)),
-            txns=rng.choice((8, 8, 15, 15, 25, 25, 40, 40, 80, 150)),
-            keys=rng.choice((1, 2, 3, 5, 8, 20)),
-            read_share=rng.choice((0.05, 0.2, 0.3)) if blind else rng.choice((0.2, 0.5, 0.8)),
+            txns=rng.choice((25, 40, 40, 60) if blind else (*(8, 15, 25, 40) * 4, 80, 150)),
+            keys=rng.choice((2, 3, 5, 8) if blind else (1, 2, 3, 5, 8, 20)),
+            read_share=read_share,
+            late_read_share=0.8 if blind else read_share,
             replaced_share=0.0 if blind else rng.choice((0.0, 0.3, 1.0)),
-            fence_every=rng.choice((1, 2, 3, 5, 10)),
+            fence_every=rng.choice((1, 2, 3) if blind else (1, 2, 3, 5, 10)),
             fence_races=rng.choice((0.0, 0.0, 0.3)),
             in_doubt=rng.choice((0.0, 0.0, 0.1, 0.3)),
             spoilt=rng.choice((0.0, 0.3, 0.5, 0.8)),
             collectors=rng.choice((1, 2, 3)),
             skew_ns=rng.choice((0, 0, 0, STEP_NS // 3, 2 * STEP_NS)),
-            timed=rng.choice((0.0, 0.7, 1.0, 1.0)),
+            timed=rng.choice((-1.0, -1.0, 1.0) if blind else (-1.0, 0.0, 0.7, 1.0, 1.0)),
         )
 
 
@@ -224,7 +227,8 @@ class World:
         else:
             seen = (self.state if self.style == "serial" else running.snapshot).get(key, 0)
         ops = running.txn.ops
-        if rng.random() < self.shape.read_share:
+        late = len(self.order) > 0.6 * self.shape.txns
+        if rng.random() < (self.shape.late_read_share if late else self.shape.read_share):
             ops.append(Operation(False, key, seen))
             if rng.random() < 0.7:
                 return
@@ -261,7 +265,9 @@ class World:
         txn.times[3] = 0 if txn.status == Status.IN_DOUBT else self.now_ns + self.rng.choice((0, STEP_NS // 3))
         txn.times[3] = txn.times[3] and max(txn.times[2:])
         txn.times = [time and time + txn.session.collector.skew_ns for time in txn.times]
-        if self.rng.random() >= self.shape.timed:
+        if self.shape.timed < 0:
+            txn.times = [0, 0, 0, 0]
+        elif self.rng.random() >= self.shape.timed:
             txn.times[self.rng.choice((1, 2))] = 0
         txn.session.collector.recorded.append(txn)
         self.order.append(txn)
@@ -319,7 +325,7 @@ class World:
                 txn.times, other.times = other.times, txn.times
         else:
             txn.status = rng.choice((Status.COMMITTED, Status.ABORTED))
-            txn.times[3] = txn.times[3] or txn.times[2] or txn.times[1]
+            txn.times[3] = max(txn.times)
 
     # Leaving out
 
