@@ -14,7 +14,7 @@ PROTO_COMPILER := grpcio-tools==1.76.0 # an old one: its stubs run with old and 
 .PHONY: help test lint format demo bench fuzz fuzz-rounds proto clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
 
 test: lint ## everything that has to hold: lint, then the tests (ARGS="-k name" for some of them)
 	@$(RUN) pytest $(ARGS)
