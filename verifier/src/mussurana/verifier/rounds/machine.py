@@ -63,6 +63,7 @@ class Collector:
     sessions: dict[int, int] = field(default_factory=dict)  # its numbers -> ours
     statements: dict[int, str] = field(default_factory=dict)
     lost_from: dict[int, int] = field(default_factory=dict)  # tag -> where it was settled when fragments were lost
+    is_whole: bool = True  # whether all that it ever sent is here
 
 
 class Verifier:
@@ -102,6 +103,7 @@ class Verifier:
 
         if known is None:
             known = self.collectors[collector] = Collector(collector, len(self.collectors) + 1)
+            known.is_whole = fragment.sequence == 1
         known.sequence = fragment.sequence
         known.sealed_ns = max(known.sealed_ns, fragment.sealed_ns)
         self.unchecked["absent"] += decoded.absent_reads
@@ -130,6 +132,7 @@ class Verifier:
         """
         known = self.collectors.setdefault(collector, Collector(collector, len(self.collectors) + 1))
         known.sequence = max(known.sequence, last_sequence)
+        known.is_whole = False
         self.lost_fragments += 1 + last_sequence - first_sequence
         for tag, owner in self.tags.items():
             if owner == collector:
@@ -146,6 +149,8 @@ class Verifier:
 
     def _learn_names(self, known: Collector, fragment: Fragment) -> None:
         for progress in fragment.write_ids:
+            if progress.tag not in self.tags and not known.is_whole:
+                known.lost_from[progress.tag] = 0  # it may have been in use in what is missing
             owner = self.tags.setdefault(progress.tag, known.id)
             if owner != known.id:  # two collectors drew the same: nothing written under it can be told apart
                 self.unchecked["clashing write ids"] += 1
