@@ -126,6 +126,15 @@ class LevelRounds:
         outcome.choices = decision.choices
         return decision
 
+    def is_last_fence(self, version: int) -> bool:
+        """Whether all that this level has forgotten comes before what follows this fence."""
+        if not keeps_sessions(self.settings):
+            return True  # there it is the clocks that tell
+        batch = self.retained
+        is_fence = (batch.key == FENCE_KEY) & (batch.kind == Kind.WRITE) & (batch.status != ABORTED)[batch.op_txn]
+        ends = batch.version[is_fence] if is_fence.any() else self.table.get(np.array([FENCE_KEY]))
+        return bool((ends == version).any())
+
     # Violations
 
     def _impossible(self, window: Window, resolved: Resolved, outcome: Round) -> Flags:
