@@ -330,8 +330,10 @@ class LevelRounds:
         aborted = (batch.status == ABORTED) & (batch.received_ns < old_ns)
         self.past = 0
         rest = self._set_aside(batch.select(~in_past & ~aborted), expired[~in_past & ~aborted])
-        self.retained = Batch.join([closed, witnesses, rest])
-        self.past = len(closed) + len(witnesses)
+        first = Batch.join([closed, witnesses])
+        first = first.select(np.argsort(first.position, kind="stable"))  # each session in its order
+        self.retained = Batch.join([first, rest])
+        self.past = len(first)
         self.forgot_anything = True
         if not keeps_sessions(self.settings):
             self.memory_ns = max(self.memory_ns, int(batch.committed_ns[in_past].max(initial=UNKNOWN_TIME)))
