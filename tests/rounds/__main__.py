@@ -3,6 +3,7 @@
     python -m tests.rounds                            a hundred thousand cases
     python -m tests.rounds --seconds 600
     python -m tests.rounds --seed 12345 --cases 1     one case again
+    python -m tests.rounds --loss                     no false alarm, whatever gets lost on the way
 
 Every case follows from its number. A failure is made smaller and told with the line that replays it.
 """
@@ -19,16 +20,17 @@ from itertools import count
 
 from tests.notation import show
 from tests.rounds.equality import Case, make_case, run
+from tests.rounds.loss import LossCase, keeps_promise, make_loss, run_loss
 from tests.rounds.shrink import shrink
 
 CASES_DEFAULT = 100_000
 PROGRESS_SECONDS = 60  # where nobody watches; on a terminal, every second
 
 
-def complaint(case: Case, traits: Counter[str] | None = None) -> str:
+def complaint(case: Case | LossCase, traits: Counter[str] | None = None) -> str:
     """What is wrong with a case; a crash of the machine is, too."""
     try:
-        done = run(case)
+        done = run(case) if isinstance(case, Case) else run_loss(case)
     except Exception as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
         return f"{type(error).__name__} in {where.name}: {error}"
@@ -37,14 +39,17 @@ def complaint(case: Case, traits: Counter[str] | None = None) -> str:
     return done.complaint
 
 
-def report(case: Case) -> None:
+def report(case: Case | LossCase) -> None:
     told = complaint(case)
     print(f"FAILED  case {case.seed}: {told}")
     print(f"  replay    {case.replay}")
-    smaller = shrink(case, lambda other: complaint(other) == told)
-    print(f"  smaller   {smaller.replay}")
-    print(f"  history   {show(smaller.world.history())}")
-    print(f"  settings  {', '.join(map(str, smaller.settings))}, {smaller.limits}", flush=True)
+    if isinstance(case, Case):
+        case = shrink(case, make_case, lambda smaller: complaint(smaller) == told)
+    else:
+        case = shrink(case, make_loss, lambda smaller: "rejected" in complaint(smaller) and keeps_promise(smaller))
+    print(f"  smaller   {case.replay}")
+    print(f"  history   {show(case.world.history())}")
+    print(f"  settings  {case.settings}, {case.limits}", flush=True)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -55,6 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--seed", type=int, help="the number of the first case (default: a random one)")
     parser.add_argument("--without", default="", help="parts of the case to leave out, as a failure tells them")
+    parser.add_argument("--loss", action="store_true", help="much gets lost: the rounds must never reject")
     parser.add_argument("--traits", action="store_true", help="say how many worlds met what")
     options = parser.parse_args(arguments)
     first = secrets.randbelow(10**12) if options.seed is None else options.seed
@@ -62,12 +68,13 @@ def main(arguments: list[str] | None = None) -> int:
     without = frozenset(filter(None, options.without.split(",")))
     started = shown = time.monotonic()
     traits: Counter[str] = Counter()
+    case: Case | LossCase
     tried = 0
     for seed in count(first):
         now = time.monotonic()
         if tried == cases or (options.seconds and now - started >= options.seconds):
             break
-        case = make_case(seed, without)
+        case = make_loss(seed, without) if options.loss else make_case(seed, without)
         if complaint(case, traits):
             report(case)
             return 1

@@ -21,6 +21,7 @@ class Action:
     collector: int = 0
     end: int = 0  # deliver up to this item of what the collector recorded
     eager: bool = True  # say of all write ids that are settled that they are
+    fate: str = "arrives"  # or "gap": its transactions are dropped, as the collector says; or "lost": all of it is
 
 
 def make_schedule(world: World, rng: Random) -> list[Action]:
@@ -50,9 +51,12 @@ def make_schedule(world: World, rng: Random) -> list[Action]:
 
 
 def fragments(
-    world: World, collector: Collector, start: int, end: int, sequence: int, eager: bool
+    world: World, collector: Collector, start: int, end: int, sequence: int, eager: bool, gap: bool = False
 ) -> Iterator[wire.Fragment]:
-    """These items as fragments, more than one where their order asks for it. The first gets the next sequence."""
+    """These items as fragments, more than one where their order asks for it. The first gets the next sequence.
+
+    In a gap only the events of sessions are told, and what the transactions may have written.
+    """
     rank = {"open": 0, "idle": 2, "close": 2}
     runs: list[list[Item]] = [[]]
     for item in filter(world.has, collector.recorded[start:end]):
@@ -64,19 +68,28 @@ def fragments(
     rest = [item for item in collector.recorded[end:] if world.has(item)]
     for at, run in enumerate(runs, start=1):
         later = [*(item for items in runs[at:] for item in items), *rest]
-        yield _fragment(collector, sequence + at, run, later, eager or not rest)
+        yield _fragment(collector, sequence + at, run, later, eager or not rest, gap)
 
 
-def _fragment(collector: Collector, sequence: int, run: list[Item], later: list[Item], eager: bool) -> wire.Fragment:
+def _fragment(
+    collector: Collector, sequence: int, run: list[Item], later: list[Item], eager: bool, gap: bool
+) -> wire.Fragment:
     fragment = wire.Fragment(sequence=sequence, sealed_ns=sequence)
     unsent = [op.version for txn in later if isinstance(txn, Transaction) for op in txn.ops if op.is_write]
     settled = min((version & 0xFFFFFFFF for version in unsent), default=collector.counter + 1)
-    fragment.write_ids.add(tag=collector.tag, settled=settled if eager else max(1, settled - 20))
+    drawn = max((item.drawn for item in run), default=collector.counter) + 1
+    fragment.write_ids.add(tag=collector.tag, settled=settled if eager else max(1, settled - 20), drawn=drawn)
     what = {"open": wire.SessionEvent.OPEN, "idle": wire.SessionEvent.IDLE, "close": wire.SessionEvent.CLOSE}
     for item in run:
         if isinstance(item, Event):
             fragment.session_event.add(what=what[item.what], session=item.session.number, fenced=item.what == "open")
-    write_columns(fragment, [item for item in run if isinstance(item, Transaction)])
+    txns = [item for item in run if isinstance(item, Transaction)]
+    if gap and txns:
+        written = [op.version & 0xFFFFFFFF for txn in txns for op in txn.ops if op.is_write]
+        told = fragment.gap.add(reason="spool full", txn_count=len(txns))
+        for counter in written:
+            told.write_ids.add(tag=collector.tag, first=counter, end=counter + 1)
+    write_columns(fragment, [] if gap else txns)
     return fragment
 
 

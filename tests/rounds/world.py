@@ -47,6 +47,7 @@ class Transaction:
     is_fence: bool = False
     opens: bool = False  # the write fence with which its session begins, or begins again
     number: int = -1
+    drawn: int = 0  # how many write ids its collector had drawn when it was recorded
 
 
 @dataclass
@@ -54,6 +55,7 @@ class Event:
     what: str  # open, idle, close
     session: Session
     number: int = -1
+    drawn: int = 0
 
 
 Item = Transaction | Event
@@ -81,6 +83,10 @@ class Collector:
     def write_id(self) -> int:
         self.counter += 1
         return write_id(self.tag, self.counter)
+
+    def record(self, item: Item) -> None:
+        item.drawn = self.counter
+        self.recorded.append(item)
 
 
 @dataclass
@@ -173,13 +179,13 @@ class World:
                 continue
             chance = rng.random()
             if chance < 0.03:
-                one.collector.recorded.append(Event("close", one))
+                one.collector.record(Event("close", one))
                 sessions.remove(one)
                 sessions.append(self._open(closed.pop() if closed and rng.random() < 0.5 else None))
                 closed.append(one)
             elif chance < 0.06 and not one.must_fence:
                 one.must_fence = True
-                one.collector.recorded.append(Event("idle", one))
+                one.collector.record(Event("idle", one))
             elif one.must_fence or one.since_fence >= self.shape.fence_every:
                 left -= 1
                 self._fence(one)
@@ -194,11 +200,11 @@ class World:
             session = Session(collector, len(collector.sessions))
             collector.sessions.append(session)
         session.must_fence = True
-        session.collector.recorded.append(Event("open", session))
+        session.collector.record(Event("open", session))
         return session
 
     def _begin(self, session: Session) -> None:
-        age = self.rng.choice((1, 1, 2, 3)) if self.style == "stale snapshot" else 1
+        age = self.rng.choice((1, 1, 2, 3, 8)) if self.style == "stale snapshot" else 1
         snapshot, counts = self.old[-min(age, len(self.old))]
         txn = Transaction(session)
         txn.times[:2] = [self.now_ns, self.now_ns + self.rng.choice((0, STEP_NS // 2))]
@@ -269,7 +275,7 @@ class World:
             txn.times = [0, 0, 0, 0]
         elif self.rng.random() >= self.shape.timed:
             txn.times[self.rng.choice((1, 2))] = 0
-        txn.session.collector.recorded.append(txn)
+        txn.session.collector.record(txn)
         self.order.append(txn)
 
     def _fence(self, session: Session) -> None:
