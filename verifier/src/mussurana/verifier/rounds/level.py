@@ -238,7 +238,11 @@ class LevelRounds:
             if is_stable is not None and is_stable.any() and not len(waiting):
                 graph = build_graph(resolved, self.settings, False)
                 times = event_times(window.history, graph.txns)
-                past = find_past_by_time(graph, times, self.settings.clock_drift_ns, is_stable[graph.txns], is_live)
+                stable_txns = is_stable[graph.txns]
+                past = find_past_by_time(graph, times, self.settings.clock_drift_ns, stable_txns, is_live)
+                while past is not None and past.kept.any():  # a snapshot older than these says nothing of their order
+                    stable_txns &= ~past.kept
+                    past = find_past_by_time(graph, times, self.settings.clock_drift_ns, stable_txns, is_live)
         if past is not None and (past.past & ~past.kept).any():
             self._let_go(window, resolved, graph, past, is_live, expired, outcome)
             return
