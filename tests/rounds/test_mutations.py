@@ -89,7 +89,11 @@ def no_drift(right: Any) -> Any:
 
 
 def one_witness(right: Any) -> Any:
-    return lambda rounds, batch, gone: right(rounds, batch, gone).select(np.arange(1) if gone.any() else np.arange(0))
+    def wrong(rounds: LevelRounds, batch: Batch, gone: Any) -> Batch:
+        some: Batch = right(rounds, batch, gone)
+        return some.select(np.arange(len(some)) < 1)
+
+    return wrong
 
 
 MUTATIONS = [

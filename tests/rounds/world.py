@@ -312,7 +312,7 @@ class World:
         if not txns:
             return
         kind = rng.random()
-        txn = rng.choice(txns[-1 - len(txns) // 3 :] if kind < 0.3 else txns)
+        txn = rng.choice(txns[-1 - len(txns) // 3 :] if kind < 0.3 or kind > 0.85 else txns)
         if kind < 0.8:
             seeing = [op for op in txn.ops if op.seen >= 0]
             if not seeing:
@@ -326,7 +326,7 @@ class World:
                 versions = [collector.write_id()]  # nobody wrote it
             op.see(rng.choice(versions))
         elif kind < 0.9:
-            other = rng.choice(txns)
+            other = rng.choice(txns[: 1 + len(txns) // 3] if rng.random() < 0.5 else txns)
             if Status.IN_DOUBT not in (txn.status, other.status):
                 txn.times, other.times = other.times, txn.times
         else:

@@ -90,13 +90,14 @@ class LevelRounds:
             resolved = resolve(window.history)
             seconds["build"] += perf_counter() - started
             if resolved.impossible:
-                bad = self._impossible(window, resolved, outcome)
+                bad, unseen = self._impossible(window, resolved, outcome)
+                self.unchecked_reads += int(np.count_nonzero(unseen))
+                batch = self._set_aside(window.batch.without_reads(unseen), bad)
             else:
                 decision = self._decide(resolved, outcome)
                 if not decision.refused:
                     break
-                bad = self._refused(window, resolved, decision, outcome)
-            batch = self._set_aside(window.batch, bad)
+                batch = self._set_aside(window.batch, self._refused(window, resolved, decision, outcome))
         started = perf_counter()
         if decision.gave_up:
             self.budget += 1
@@ -137,16 +138,18 @@ class LevelRounds:
 
     # Violations
 
-    def _impossible(self, window: Window, resolved: Resolved, outcome: Round) -> Flags:
-        """Set aside every transaction that saw something no order explains; tell about the first few."""
+    def _impossible(self, window: Window, resolved: Resolved, outcome: Round) -> tuple[Flags, Flags]:
+        """Find every transaction that saw something no order explains; tell about the first few.
+
+        Returns (the transactions to set aside, the operations that count as if they had seen nothing).
+        """
         started = perf_counter()
-        bad = np.zeros(len(window.batch), bool)
+        bad, unseen = np.zeros(len(window.batch), bool), np.zeros(len(window.batch.kind), bool)
         for at, one in enumerate(resolved.impossible):
             txn = int(np.searchsorted(window.history.op_start, one.op, side="right")) - 1
             if one.what == NEVER_WRITTEN and self.forgot_anything and not keeps_sessions(self.settings):
                 # Without session order this may be a snapshot that is older than our memory.
-                version = int(window.batch.seen[one.op])
-                self.lost.add(np.array([version]), np.array([version + 1]))
+                unseen[one.op] = True
                 continue
             if bad[txn]:
                 continue
@@ -159,7 +162,7 @@ class LevelRounds:
                 told = self._told_as_stale(told)
             self._tell(window, told, outcome)
         outcome.seconds["explain"] += perf_counter() - started
-        return bad
+        return bad, unseen
 
     def _told_as_stale(self, told: Counterexample) -> Counterexample:
         """A version that is neither current nor retained: its collector did write it, but it is history."""
