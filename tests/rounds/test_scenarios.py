@@ -140,6 +140,31 @@ def test_a_snapshot_older_than_memory_raises_no_alarm() -> None:
     assert wire.round().verdict == "accepted"
 
 
+def test_a_collector_far_behind_raises_no_alarm_where_sessions_keep_no_order() -> None:
+    """b wrote x and y before a replaced x; a has forgotten that when b's fragment comes, with one who saw both."""
+    wire = Wire("generalized-si", AGED)
+    wire.feed("a", "0@10-12 x:=a1", "0@100-101 z:=a2", "0@110-111 z:=a3")
+    wire.round()
+    wire.feed("a", "0@120-121 x==a1 y==b2")
+    wire.round()
+    wire.feed("b", "0@3-5 x:=b1 y:=b2")
+    assert wire.round().verdict == "accepted"
+    assert wire.machine.gauges().unknown_txns == 1
+
+
+@pytest.mark.parametrize("level", ["strict-serializable", "strong-si"])
+def test_what_clocks_put_before_the_past_is_found(level: str) -> None:
+    """Fences say that the second session's transaction came after the first one's, which is forgotten; clocks do not."""
+    wire = Wire(level)
+    wire.feed("a", "0@10-11 x:=a1", "1 y==0")
+    forget_all(wire, "a", 0, 1)
+    wire.fence("a", 0, 1)
+    wire.round()
+    assert wire.machine.levels[0].table.count >= 2
+    wire.feed("a", "1@1-2 z:=a2")
+    assert wire.round().verdict == "rejected"
+
+
 def test_snapshots_from_before_anything_was_written_may_be_old() -> None:
     wire = aged_snapshots()
     wire.feed("a", "0@120-121 x==0 y==0", "2@120-121 u==0")
