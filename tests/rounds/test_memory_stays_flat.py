@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statistics import median
+from statistics import mean, median
 from time import process_time
 
 import pytest
@@ -12,7 +12,7 @@ from mussurana.verifier.rounds.machine import Verifier
 from tests.rounds.load import COLLECTOR, Load
 
 TXNS, ROUND_FRAGMENTS = 100_000, 5
-RETAINED_MAX = 24_000  # two fences of each of the 24 sessions, and a round
+RETAINED_MAX = 5_000  # as many as a round has; what a session does between two of its fences is 200
 
 LOADS = {
     "reads": Load(read_share=0.9),
@@ -36,7 +36,7 @@ def test_memory_and_round_time_stay_flat(level: str, load: str) -> None:
             retained.append(told.retained)
             assert told.verdict == "accepted"
     third = len(retained) // 3
-    assert max(retained[-third:]) <= 1.2 * max(retained[third:-third])
+    assert mean(retained[-third:]) <= 1.2 * mean(retained[third:-third])
     assert max(retained) <= RETAINED_MAX
     assert machine.gauges().table_keys[level] <= LOADS[load].keys + 1
     assert median(seconds[-third:]) <= 1.5 * median(seconds[third:-third]) + 0.02

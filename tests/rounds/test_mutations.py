@@ -114,7 +114,7 @@ MUTATIONS = [
     Mutation("edges that open pairs might bring count", forget, "_all_edges", known_edges_only, (1558, 1685),
              scenes.test_what_may_still_have_to_come_after_something_new_is_not_past),
     Mutation("unread writes that can still be read need an order", forget, "_all_edges", unread, (1685, 2002),
-             scenes.test_unread_writes_need_an_order_when_they_can_still_be_read),
+             scenes.test_what_may_still_have_to_come_after_something_new_is_not_past),
     Mutation("open components are kept", forget, "split_past", nothing_kept, (267, 1330),
              scenes.test_forgetting_keeps_what_later_reads_may_decide),
     Mutation("the past comes first", level, "make_window", no_border, (1940, 2307),

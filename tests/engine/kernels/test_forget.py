@@ -165,7 +165,7 @@ def test_the_past_is_what_nothing_else_may_have_to_precede() -> None:
         edges = [*by_hand.edges, *possible_by_hand(graph, by_hand, chains, readable)]
         node = {n: int(txn) if txn >= 0 else txn_count + n for n, txn in enumerate(graph.node_txn)}
         paths = reachability(txn_count + graph.node_count, [(node[u], node[v]) for u, v in edges])
-        expected = ~paths[np.flatnonzero(~is_stable)].any(axis=0)[:txn_count]
+        expected = ~np.asarray(paths[np.flatnonzero(~is_stable)].any(axis=0))[:txn_count]
         found = find_past(pruned, is_stable, np.ones(len(graph.chains.chain_head), bool))
         assert np.array_equal(found.past, expected), f"busy_graph({seed})"
         assert not (found.kept & ~found.past).any()
