@@ -247,6 +247,8 @@ class Verifier:
                 session = self.sessions[number]
                 session.admitted = int(batch.position[mine[-1]]) + 1
                 session.fence_due = due[number]
+                if not 0 <= session.fence_due < session.admitted:
+                    continue
                 for txn in mine.tolist():
                     position = int(batch.position[txn])
                     if session.fence_due < 0 or position < session.fence_due:
