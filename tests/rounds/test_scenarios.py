@@ -143,11 +143,12 @@ def test_a_collector_far_behind_raises_no_alarm_where_sessions_keep_no_order() -
     assert wire.machine.gauges().unknown_txns == 2
 
 
+@pytest.mark.parametrize("status", ["", "?"])
 @pytest.mark.parametrize("level", ["strict-serializable", "strong-si"])
-def test_what_clocks_put_before_the_past_is_found(level: str) -> None:
+def test_what_clocks_put_before_the_past_is_found(level: str, status: str) -> None:
     """By the fences, the second session's transaction came after what is forgotten; by the clocks, before it."""
     wire = Wire(level)
-    wire.feed("a", "0@10-11 x:=a1", "1 y==0")
+    wire.feed("a", f"0{status}@10-11 x:=a1", "1 x==a1")
     forget_all(wire, "a", 0, 1)
     wire.fence("a", 0, 1)
     wire.round()

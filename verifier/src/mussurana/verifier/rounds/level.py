@@ -387,11 +387,12 @@ class LevelRounds:
             return Batch.empty()
         commit_low = np.where(batch.commit_ns != UNKNOWN_TIME, batch.commit_ns, batch.begin_ns)
         chosen = set()
-        txns = np.flatnonzero(gone & (batch.status == COMMITTED))
+        txns = np.flatnonzero(gone)
         for low in (batch.begin_ns, commit_low):
             if len(txns) and low[txns].max() != UNKNOWN_TIME:
                 chosen.add(int(txns[np.argmax(low[txns])]))
         some = batch.select(np.array(sorted(chosen), np.int64))
+        some = replace(some, status=np.full(len(some), COMMITTED, np.uint8))  # also one in doubt that somebody saw
         return some.select_ops(np.zeros(len(some.kind), bool))
 
 
