@@ -11,10 +11,10 @@ DATABASES := psycopg[binary,pool] SQLAlchemy greenlet aiosqlite alembic pixeltab
 PROTO_COMPILER := grpcio-tools==1.76.0 # an old one: its stubs run with old and new versions of protobuf
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint format demo bench fuzz proto clean
+.PHONY: help test lint format demo bench fuzz fuzz-rounds proto clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
 
 test: lint ## everything that has to hold: lint, then the tests (ARGS="-k name" for some of them)
 	@$(RUN) pytest $(ARGS)
@@ -35,6 +35,9 @@ bench: $(READY) ## time the checker on recorded and generated histories (HISTORI
 
 fuzz: $(READY) ## random histories against brute force, for as long as you like (ARGS=--help)
 	@$(RUN) tests.fuzz $(ARGS)
+
+fuzz-rounds: $(READY) ## random worlds: rounds against one check of everything (ARGS=--help)
+	@$(RUN) tests.rounds $(ARGS)
 
 proto: ## make the stubs anew from proto/*.proto
 	@$(PYTHON) -m venv .venv/proto && .venv/proto/bin/pip --quiet install $(PROTO_COMPILER)
