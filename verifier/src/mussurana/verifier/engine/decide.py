@@ -133,15 +133,12 @@ def _order_all(pruned: Pruned, leftover: Leftover, solution: Ordered) -> SmallIn
     before, after = chain[neighbours], chain[neighbours + 1]
     counts = np.diff(opened.post_start)[before]
     posts = ranges(opened.post_start[before], opened.post_start[before + 1])
-    source = np.concatenate([pruned.edges.source, opened.commit_tail[before], opened.post[posts]])
-    target = np.concatenate(
-        [pruned.edges.target, opened.begin_head[after], np.repeat(opened.commit_head[after], counts)]
-    )
+    source = np.concatenate([pruned.source, opened.commit_tail[before], opened.post[posts]])
+    target = np.concatenate([pruned.target, opened.begin_head[after], np.repeat(opened.commit_head[after], counts)])
     n = pruned.graph.node_count
     out_start, out_to, _ = adjacency(source, target, n)
-    none = np.full(n, -1, np.int32)
     order = np.empty(n, np.int32)
-    done = topological_order(n, out_start, out_to, none, none, none, order)
+    done = topological_order(n, out_start, out_to, order)
     assert done == n, "the solver's order contradicts the known edges"
     return order
 
