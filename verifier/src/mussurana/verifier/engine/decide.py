@@ -112,8 +112,8 @@ def _decide(
 def likely_order(pruned: Pruned) -> SmallInts:
     """An order of all nodes that follows the known edges and is probably close to what happened.
 
-    The number of nodes that are known to come before a node grows along every edge, and on real histories it
-    tells time better than the clients' clocks do (docs/design.md has the figures).
+    The number of nodes that are known to come before a node grows along every edge, and it tells time about as well as
+    the clients' clocks, which not every history has (docs/design.md has the figures).
     """
     if pruned.too_wide:
         return pruned.order
