@@ -31,10 +31,12 @@ def machine_metrics(service: Service, levels: Sequence[str]) -> Iterator[Metric]
     yield gauge(
         "mussurana_verification_lag_current_seconds",
         "Age of the oldest fragment that has no verdict yet; 0 if all have.",
-        progress.lag_seconds,
+        service.verification.lag_seconds(),
     )
     yield gauge(
-        "mussurana_log_behind_bytes", "Bytes of the log that have not been verified.", progress.log_behind_bytes
+        "mussurana_log_behind_bytes",
+        "Bytes of the log that have not been verified.",
+        service.verification.behind_bytes(),
     )
     yield gauge(
         "mussurana_retained_transactions",
