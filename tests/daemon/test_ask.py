@@ -10,7 +10,7 @@ import pytest
 from tests.cli.command import Command
 from tests.cli.conftest import mussurana
 from tests.daemon.conftest import running
-from tests.daemon.test_restart import send
+from tests.daemon.watching import send
 
 __all__ = ["mussurana"]  # a fixture
 

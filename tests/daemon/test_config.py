@@ -20,9 +20,7 @@ def written(path: Path, text: str) -> Path:
     return path
 
 
-def wrong(
-    tmp_path: Path, text: str = "", environment: dict[str, str] | None = None, **flags: str
-) -> list[str]:
+def wrong(tmp_path: Path, text: str = "", environment: dict[str, str] | None = None, **flags: str) -> list[str]:
     with pytest.raises(ConfigError) as error:
         load(written(tmp_path / "c.toml", text), environment or {}, flags)
     return str(error.value).splitlines()
@@ -48,7 +46,10 @@ def test_several_levels_can_be_named_everywhere(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[ingest]\nwindow_bytes = -1", "ingest.window_bytes: expected a whole number from 65,536 to 1,073,741,824, not -1"),
+        (
+            "[ingest]\nwindow_bytes = -1",
+            "ingest.window_bytes: expected a whole number from 65,536 to 1,073,741,824, not -1",
+        ),
         ('[ingest]\nwindow_bytes = "8 MB"', "ingest.window_bytes: expected a whole number"),
         ("[ingest]\nwindow_bytes = true", "ingest.window_bytes: expected a whole number"),
         ('[ingest]\nlisten = "7701"', "ingest.listen: expected HOST:PORT"),
@@ -100,7 +101,11 @@ def test_other_addresses_can_be_had_without_tls_by_asking_for_it() -> None:
 
 
 def test_names_are_unique_everywhere() -> None:
-    for names in ([each.key for each in options()], [each.variable for each in options()], [each.flag for each in options()]):
+    for names in (
+        [each.key for each in options()],
+        [each.variable for each in options()],
+        [each.flag for each in options()],
+    ):
         assert len(set(names)) == len(names)
 
 

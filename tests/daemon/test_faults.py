@@ -7,8 +7,6 @@ import shutil
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,18 +20,9 @@ from mussurana.verifier.daemon.service import Service
 from tests.daemon.collector import TestCollector, fragment
 from tests.daemon.conftest import running
 from tests.daemon.crash import Daemon
-from tests.daemon.test_ingest import until
-from tests.daemon.test_restart import is_verified
+from tests.daemon.watching import is_verified, page, until
 
 NO_SPACE = OSError(28, "No space left on device")
-
-
-def page(port: int, path: str) -> tuple[int, str]:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
 
 
 class Disk:

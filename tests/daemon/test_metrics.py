@@ -11,8 +11,7 @@ from mussurana.verifier.daemon.metrics import ANOMALIES, OTHER, BulkHistogram, M
 from mussurana.wire.history_pb2 import Coverage, Fences, Fragment, Gap
 from tests.daemon.collector import TestCollector, fragment
 from tests.daemon.conftest import Running, running
-from tests.daemon.test_faults import page
-from tests.daemon.test_restart import is_verified, send, until
+from tests.daemon.watching import is_verified, page, send, until
 
 ASKED_FOR = {
     "mussurana_verification_lag_seconds",

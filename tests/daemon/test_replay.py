@@ -20,7 +20,7 @@ from mussurana.wire.history_pb2 import SessionEvent
 from tests.cli.command import Command
 from tests.cli.conftest import mussurana
 from tests.daemon.conftest import running
-from tests.daemon.test_restart import is_verified, until
+from tests.daemon.watching import is_verified, until
 from tests.notation import h, show
 from tests.random_history import random_history
 from tests.rounds.equality import LEVELS, PATIENT
@@ -51,7 +51,7 @@ def replayed(history: History, settings: Settings, collectors: int = 1) -> str:
 
 def test_registers_get_the_verdict_of_one_check() -> None:
     compared = {"accepted": 0, "rejected": 0}
-    for seed in range(600):
+    for seed in range(250):
         rng = Random(seed)
         history = random_history(rng)
         settings = Settings(rng.choice(LEVELS), clock_drift_ns=rng.choice((0, 10**9)))
@@ -62,13 +62,13 @@ def test_registers_get_the_verdict_of_one_check() -> None:
             continue
         assert found == expected, f"seed {seed}, {settings}: {show(history)}"
         compared[expected] += 1
-    assert min(compared.values()) > 80, compared
+    assert min(compared.values()) > 30, compared
 
 
 def test_lists_get_the_verdict_of_one_check_or_are_refused() -> None:
     compared = {"accepted": 0, "rejected": 0}
     refused = 0
-    for seed in range(600):
+    for seed in range(250):
         rng = Random(seed)
         database = rng.choice(("serial", "snapshot", "read-committed"))
         size = rng.randrange(4, 16)
@@ -90,7 +90,7 @@ def test_lists_get_the_verdict_of_one_check_or_are_refused() -> None:
             continue
         assert found == expected, f"seed {seed}, {settings}: {show(history)}"
         compared[expected] += 1
-    assert min(compared.values()) > 20, (compared, refused)
+    assert min(compared.values()) > 8, (compared, refused)
 
 
 @pytest.mark.parametrize(

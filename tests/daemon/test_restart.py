@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,23 +15,9 @@ from tests.daemon.collector import TestCollector, fragment
 from tests.daemon.conftest import Running, running
 from tests.daemon.crash import crash
 from tests.daemon.fake_machine import FakeMachine
-from tests.daemon.test_ingest import until
+from tests.daemon.watching import is_verified, send, until
 
 SMALL = {"log_segment_bytes": "4096"}
-
-
-def send(daemon: Running, first: int, last: int, marks: Sequence[int] = ()) -> None:
-    with TestCollector(daemon.address, first_sequence=first) as collector:
-        for n in range(first, last + 1):
-            collector.send(fragment(n, 20, mark=f"number {n}" if n in marks else ""))
-        collector.wait_durable(last)
-    until(lambda: is_verified(daemon))
-
-
-def is_verified(daemon: Running) -> bool:
-    verification = daemon.service.verification
-    is_up = daemon.service.board.progress.state == "verifying"
-    return is_up and not verification.behind_bytes() and not verification.lag_seconds()
 
 
 def shown(daemon: Running) -> list[Round]:

@@ -15,7 +15,7 @@ from mussurana.verifier.daemon.config import Config, load
 from tests.daemon.certificates import Authority, authority
 from tests.daemon.collector import TestCollector, fragment
 from tests.daemon.conftest import Running, running
-from tests.daemon.test_ingest import until
+from tests.daemon.watching import until
 
 INGEST, QUERY = "ingest-token-0123456789", "query-token-0123456789"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.daemon.collector import TestCollector, fragment
 from tests.daemon.crash import Daemon
-from tests.daemon.test_ingest import until
+from tests.daemon.watching import until
 
 PORT = 17731
 

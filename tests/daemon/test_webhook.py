@@ -15,8 +15,7 @@ import pytest
 
 from mussurana.verifier.daemon.webhook import SIGNATURE
 from tests.daemon.conftest import running
-from tests.daemon.test_ingest import until
-from tests.daemon.test_restart import send
+from tests.daemon.watching import send, until
 
 
 class Receiver:
