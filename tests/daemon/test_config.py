@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from mussurana.verifier.commands.serve import limits_of
 from mussurana.verifier.daemon.config import ConfigError, load, options, reference
+from mussurana.verifier.rounds.limits import Limits
 from tests.cli.command import Command, in_a_process
 from tests.cli.conftest import mussurana
 
@@ -98,6 +100,10 @@ def test_loopback_needs_no_tls(listen: str) -> None:
 
 def test_other_addresses_can_be_had_without_tls_by_asking_for_it() -> None:
     load(None, {}, {"ingest_listen": "0.0.0.0:1", "ingest_insecure": "true"})
+
+
+def test_limits_of_rounds_are_what_the_machine_would_take_by_itself() -> None:
+    assert limits_of(load(None, {}, {}).rounds) == Limits()
 
 
 def test_names_are_unique_everywhere() -> None:
