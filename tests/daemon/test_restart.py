@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
+from mussurana.verifier.daemon import verify
 from mussurana.verifier.daemon.journal import Journal, Round, Step
 from mussurana.verifier.daemon.service import StartError
 from mussurana.verifier.rounds.outcome import RoundOutcome
@@ -164,6 +167,25 @@ def test_an_error_in_the_machine_stops_verification_and_nothing_else(data: Path)
     with running(data) as daemon:
         until(lambda: is_verified(daemon))
         assert sum(each.txn_count for each in shown(daemon)) == 20
+
+
+def test_the_end_does_not_wait_for_a_round_without_end(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verify, "END_SECONDS", 0.1)
+    released = threading.Event()
+
+    class Endless(FakeMachine):
+        def step(self, now_ns: int, force: bool = False) -> list[RoundOutcome]:
+            released.wait(30)
+            return super().step(now_ns, force)
+
+    with running(data, Endless, settings={"drain_seconds": "0.1"}) as daemon:
+        with TestCollector(daemon.address) as collector:
+            collector.send(fragment(1))
+            collector.wait_durable(1)
+        started = time.monotonic()
+    assert time.monotonic() - started < 5.0
+    assert not daemon.service.has_ended
+    released.set()
 
 
 def test_quiet_steps_are_taken_again_too(data: Path) -> None:

@@ -37,6 +37,9 @@ TICK_SECONDS = 0.02
 GAUGES_SECONDS = 0.5
 """Between looks at the machine's gauges, unless a round was finished."""
 
+END_SECONDS = 15.0
+"""Beyond the time for draining, for a round to finish and a checkpoint to be written."""
+
 RETRY_SECONDS = 0.5
 """Between attempts on a disk that refuses."""
 
@@ -103,13 +106,21 @@ class Verification:
         """There is more in the log. From any thread."""
         self._wake.set()
 
-    def close(self, drain_seconds: float) -> None:
-        """Verify what is in the log, for this long at most, write a checkpoint and end."""
+    def close(self, drain_seconds: float) -> bool:
+        """Verify what is in the log, for this long at most, write a checkpoint and end.
+
+        Returns whether it has ended. A machine that is being compiled, or a long search, is not waited for; whatever is
+        not in the last checkpoint will be verified again.
+        """
         self._drain_until = monotonic() + drain_seconds
         self._closing.set()
         self._wake.set()
-        self._thread.join()
+        self._thread.join(drain_seconds + END_SECONDS)
+        if self._thread.is_alive():
+            logger.warning("ended in the middle of a round", extra={"event": "verification_abandoned"})
+            return False
         self._writer.shutdown()
+        return True
 
     def behind_bytes(self) -> int:
         """How much of the log has not been fed; whole segments in between count as far as they are there."""
