@@ -136,11 +136,19 @@ def test_a_log_that_lost_its_tail_is_taken_as_it_is(data: Path) -> None:
 
 def test_old_log_goes_once_two_checkpoints_do_not_need_it(data: Path) -> None:
     with running(data, settings={**SMALL, "checkpoint_interval_seconds": "0.05"}) as daemon:
-        for first in range(1, 200, 20):
-            send(daemon, first, first + 19)
-        until(lambda: len(list((data / "log").glob("*.seg"))) < 5)
+        send(daemon, 1, 40)
+        last = 40
+
+        def is_short() -> bool:
+            nonlocal last
+            last += 1
+            send(daemon, last, last)
+            return len(list((data / "log").glob("*.seg"))) < 4
+
+        assert last * 20 * 45 > 8 * int(SMALL["log_segment_bytes"])
+        until(is_short)
     with running(data, settings=SMALL) as daemon:
-        send(daemon, 201, 205)
+        send(daemon, last + 1, last + 5)
         assert daemon.service.board.progress.differences == 0
 
 
