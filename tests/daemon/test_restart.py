@@ -13,7 +13,7 @@ from mussurana.verifier.daemon import verify
 from mussurana.verifier.daemon.journal import Journal, Round, Step
 from mussurana.verifier.daemon.service import StartError
 from mussurana.verifier.rounds.outcome import RoundOutcome
-from mussurana.wire.segments import segment_path
+from mussurana.wire.segments import Appender, segment_path
 from tests.daemon.collector import TestCollector, fragment
 from tests.daemon.conftest import Running, running
 from tests.daemon.crash import crash
@@ -149,6 +149,17 @@ def test_old_log_goes_once_two_checkpoints_do_not_need_it(data: Path) -> None:
         until(is_short)
     with running(data, settings=SMALL) as daemon:
         send(daemon, last + 1, last + 5)
+        assert daemon.service.board.progress.differences == 0
+
+
+def test_a_journal_of_another_version_is_passed_over(data: Path) -> None:
+    with running(data) as daemon:
+        send(daemon, 1, 5)
+    appender = Appender(data / "journal", 1 << 20)
+    appender.append([b'{"step": 99}', b"not even JSON"])
+    appender.close()
+    with running(data) as daemon:
+        send(daemon, 6, 10)
         assert daemon.service.board.progress.differences == 0
 
 
