@@ -11,7 +11,7 @@ DATABASES := psycopg[binary,pool] SQLAlchemy greenlet aiosqlite alembic pixeltab
 PROTO_COMPILER := grpcio-tools==1.76.0 # an old one: its stubs run with old and new versions of protobuf
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint format demo bench fuzz fuzz-rounds proto clean
+.PHONY: help test lint format demo bench fuzz fuzz-rounds proto clean bench-online soak crash docs
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
@@ -33,11 +33,23 @@ demo: $(READY) ## an accepted and a rejected history, with the counterexample as
 bench: $(READY) ## time the checker on recorded and generated histories (HISTORIES=directory ARGS="--only name")
 	@$(RUN) bench $(ARGS) $(if $(HISTORIES),"$(HISTORIES)")
 
+bench-online: $(READY) ## throughput and lag of the daemon under load (ARGS=--help)
+	@$(RUN) bench.online $(ARGS)
+
+soak: $(READY) ## ten million transactions into one daemon: memory and rounds stay flat (ARGS=--help)
+	@$(RUN) bench.online.soak $(ARGS)
+
+crash: $(READY) ## kill -9 of a daemon under load, 200 times (ARGS=--help)
+	@$(RUN) tests.daemon.crash $(ARGS)
+
 fuzz: $(READY) ## random histories against brute force, for as long as you like (ARGS=--help)
 	@$(RUN) tests.fuzz $(ARGS)
 
 fuzz-rounds: $(READY) ## random worlds: rounds against one check of everything (ARGS=--help)
 	@$(RUN) tests.rounds $(ARGS)
+
+docs: $(READY) ## make docs/configuration.md anew
+	@$(RUN) mussurana.verifier.daemon.config >docs/configuration.md
 
 proto: ## make the stubs anew from proto/*.proto
 	@$(PYTHON) -m venv .venv/proto && .venv/proto/bin/pip --quiet install $(PROTO_COMPILER)
