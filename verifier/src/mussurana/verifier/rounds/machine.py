@@ -18,7 +18,7 @@ import numpy as np
 
 from mussurana.verifier.history import NO_VALUE, UNKNOWN_TIME, Kind
 from mussurana.verifier.rounds.admission import Admission
-from mussurana.verifier.rounds.batch import COMMITTED, Batch
+from mussurana.verifier.rounds.batch import COMMITTED, PAST_VERSION, Batch
 from mussurana.verifier.rounds.fragments import BadFragment, decode
 from mussurana.verifier.rounds.level import Found, LevelRounds
 from mussurana.verifier.rounds.limits import Limits
@@ -331,6 +331,8 @@ class Verifier:
         return self.sessions[number].name
 
     def _version_name(self, version: int) -> str:
+        if version == PAST_VERSION:
+            return "an earlier version"
         owner = self.collectors.get(self.tags.get(tag_of(version), b""))
         return f"v{counter_of(version)}" + (f"@{owner.number}" if owner else "")
 
@@ -361,7 +363,9 @@ class Verifier:
             table_keys={level.settings.level: len(level.table) for level in self.levels},
             sessions_open=open_sessions,
             sessions_idle=len(self.sessions) - open_sessions,
-            unknown_txns=self.admission.given_up_txns + self.unchecked["unfenced"],
+            unknown_txns=self.admission.given_up_txns
+            + self.unchecked["unfenced"]
+            + sum(level.left_out_txns for level in self.levels),
             unchecked_reads={
                 "absent": self.unchecked["absent"],
                 "lost": sum(level.unchecked_reads for level in self.levels),
