@@ -37,9 +37,6 @@ SEQUENCE_MAX = (1 << 63) - 1
 NAME_CHARACTERS_MAX = 200
 """Of what a collector calls itself: more than that is not for people."""
 
-COLLECTORS_SHOWN_MAX = 10_000
-"""Collectors of which something is remembered beyond their numbers; the longest gone are dropped first."""
-
 PENDING_BYTES_MAX = 512 << 20
 """Of all collectors together, received and not yet durable. Beyond it nobody is read: the disk is what is slow."""
 
@@ -226,9 +223,8 @@ class Ingest:
         if len(self._streams) >= self._collectors_max:
             message = f"{self._collectors_max} collectors are connected, and no more are taken"
             raise Refused(Status.RESOURCE_EXHAUSTED, "capacity", message)
-        link = self._links.pop(hello.collector, None) or Link(CollectorInfo(hello.collector), 0, 0)
-        self._links[hello.collector] = link  # the one that came last stands last
         self._forget()
+        link = self._links.setdefault(hello.collector, Link(CollectorInfo(hello.collector), 0, 0))
         if link.stream is not None:
             message = "another stream of this collector has taken over"
             link.stream.end(Status.ABORTED, "superseded", message)
@@ -318,11 +314,11 @@ class Ingest:
         return Acknowledgement(durable_sequence=link.durable, window_bytes=self.window_bytes)
 
     def _forget(self) -> None:
-        """Of collectors that are gone, only as many and only as long as the log's own table remembers."""
+        """Collectors that have been gone for as long as the log's own table remembers."""
         oldest_ns = self._clock.now_ns() - MEMORY_NS
-        for id, link in list(self._links.items())[: max(1, len(self._links) - COLLECTORS_SHOWN_MAX)]:
-            is_old = link.info.last_seen_ns < oldest_ns
-            if is_old and link.stream is None and link.durable == link.received:
+        for id, link in list(self._links.items()):
+            is_gone = link.stream is None and link.durable == link.received
+            if is_gone and link.info.last_seen_ns < oldest_ns:
                 del self._links[id]
 
 
