@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socket import AF_INET6, socket
-from typing import Any
+from socket import AF_INET6, SHUT_RDWR, socket
+from typing import Any, ClassVar
 
 from prometheus_client import CONTENT_TYPE_LATEST
 
@@ -111,19 +112,26 @@ class HttpServer:
         class Server(ThreadingHTTPServer):
             daemon_threads = True
             address_family = AF_INET6 if host.startswith("[") else ThreadingHTTPServer.address_family
-            free = threading.BoundedSemaphore(CONNECTIONS_MAX)
+            connections: ClassVar[set[socket]] = set()
 
-            def process_request(self, request: socket | tuple[bytes, socket], client_address: Any) -> None:
-                if self.free.acquire(blocking=False):
-                    super().process_request(request, client_address)
-                else:
+            def process_request(self, request: Any, client_address: Any) -> None:
+                if len(self.connections) >= CONNECTIONS_MAX:
                     self.shutdown_request(request)
+                    return
+                self.connections.add(request)
+                super().process_request(request, client_address)
 
-            def process_request_thread(self, request: socket | tuple[bytes, socket], client_address: Any) -> None:
+            def process_request_thread(self, request: Any, client_address: Any) -> None:
                 try:
                     super().process_request_thread(request, client_address)
                 finally:
-                    self.free.release()
+                    self.connections.discard(request)
+
+            def server_close(self) -> None:
+                super().server_close()
+                for connection in list(self.connections):
+                    with suppress(OSError):
+                        connection.shutdown(SHUT_RDWR)  # whoever waits for a request on it ends
 
             def handle_error(self, request: object, client_address: object) -> None:
                 """Whoever hangs up in the middle of an answer is no news."""

@@ -22,7 +22,7 @@ from mussurana.verifier.render.daemon import status_json
 if TYPE_CHECKING:
     from mussurana.verifier.daemon.service import Service
 
-ROUNDS_SHOWN = 12
+ROUNDS_SHOWN = 8
 VIOLATIONS_SHOWN = 20
 SHAPES_SHOWN = 50
 GAPS_SHOWN = 20

@@ -7,8 +7,10 @@ import { clock, duration, number, plural, rate } from "./format.js";
 
 const LEFT = 58;
 const RIGHT = 10;
-const TITLE = 22;
-const GAP = 14;
+const TITLE = 30; // room for a title above each chart
+const GAP = 10;
+const CHARACTER = 8; // about as wide as one is
+const SMOOTH = 3; // intervals: rounds do not end in step with them
 const AXIS = 24;
 const HOUR_SECONDS = 3600;
 const IDLE = "Point at a moment, or move through time with the arrow keys.";
@@ -47,7 +49,13 @@ export class Charts {
   }
 
   update(rows, intervalSeconds, nowSeconds) {
-    this.rows = rows.map((row) => ({ ...row, rate: row.transactions / intervalSeconds }));
+    this.rows = rows.map((row, n) => {
+      const near = rows.slice(Math.max(0, n - SMOOTH + 1), n + 1)
+        .filter((each) => row.start_seconds - each.start_seconds < SMOOTH * intervalSeconds);
+      const verified = near.reduce((sum, each) => sum + each.transactions, 0);
+      return { ...row, rate: verified / (near.length * intervalSeconds) };
+    });
+    this.hasRounds = rows.some((row) => row.accepted || row.rejected || row.unknown);
     this.intervalSeconds = intervalSeconds;
     this.nowSeconds = nowSeconds;
     this.draw();
@@ -63,7 +71,8 @@ export class Charts {
   }
 
   draw() {
-    this.width = Math.max(240, this.place.clientWidth);
+    const { paddingLeft, paddingRight } = getComputedStyle(this.place);
+    this.width = Math.max(240, this.place.clientWidth - parseFloat(paddingLeft) - parseFloat(paddingRight));
     this.svg.setAttribute("width", this.width);
     this.svg.setAttribute("viewBox", `0 0 ${this.width} ${HEIGHT}`);
     const parts = [];
@@ -75,7 +84,7 @@ export class Charts {
     parts.push(...this.strip(y + TITLE));
     parts.push(...this.axis(y + TITLE + STRIP.height));
     parts.unshift(this.rejections(y + TITLE + STRIP.height));
-    if (this.rows.length === 0) {
+    if (!this.hasRounds) {
       parts.push(s("text", { class: "nothing", x: (this.width + LEFT) / 2, y: TITLE + PANELS[0].height / 2 + 4 },
         "Nothing yet: this fills as rounds finish."));
     }
@@ -88,7 +97,7 @@ export class Charts {
     const most = niceMaximum(Math.max(panel.least, ...values));
     const bottom = top + panel.height;
     const y = (value) => bottom - (value / most) * panel.height;
-    const parts = [s("text", { class: "title", x: 0, y: top - 9 }, panel.title)];
+    const parts = [s("text", { class: "title", x: 0, y: top - 13 }, panel.title)];
     for (const value of [most, most / 2, 0]) {
       parts.push(s("path", { class: value ? "grid" : "grid base", d: `M${LEFT} ${y(value) + 0.5}H${this.width - RIGHT}` }));
       parts.push(s("text", { class: "tick end", x: LEFT - 8, y: y(value) + 4 }, value ? panel.label(value) : "0"));
@@ -105,10 +114,10 @@ export class Charts {
     const named = panel.lines.filter(([, label]) => label);
     let right = this.width - RIGHT;
     for (const [n, [, label]] of [...named.entries()].reverse()) {
-      parts.push(s("text", { class: "tick end", x: right, y: top - 9 }, label));
-      right -= label.length * 6.6 + 6;
-      parts.push(s("path", { class: `line ${panel.name} line-${n}`, d: `M${right - 18} ${top - 13}H${right}` }));
-      right -= 34;
+      parts.push(s("text", { class: "tick end", x: right, y: top - 13 }, label));
+      right -= label.length * CHARACTER + 6;
+      parts.push(s("path", { class: `line ${panel.name} line-${n}`, d: `M${right - 18} ${top - 17}H${right}` }));
+      right -= 32;
     }
     return parts;
   }
@@ -117,7 +126,7 @@ export class Charts {
     const bottom = top + STRIP.height;
     const wide = Math.max(1, (this.width - LEFT - RIGHT) * this.intervalSeconds / HOUR_SECONDS - 0.3);
     const parts = [
-      s("text", { class: "title", x: 0, y: top - 9 }, STRIP.title),
+      s("text", { class: "title", x: 0, y: top - 13 }, STRIP.title),
       s("path", { class: "grid base", d: `M${LEFT} ${bottom + 0.5}H${this.width - RIGHT}` }),
     ];
     let right = this.width - RIGHT;
@@ -127,10 +136,10 @@ export class Charts {
       const bars = this.rows.filter((row) => row[verdict] > 0).map((row) =>
         `M${(this.x(row.start_seconds) - (across - wide) / 2).toFixed(1)} ${bottom}v${-height}h${across.toFixed(1)}v${height}z`);
       parts.splice(2, 0, s("path", { class: `bar ${verdict}`, d: bars.join("") }));
-      parts.push(s("text", { class: "tick end", x: right, y: top - 9 }, verdict));
-      right -= verdict.length * 6.6 + 6;
+      parts.push(s("text", { class: "tick end", x: right, y: top - 13 }, verdict));
+      right -= verdict.length * CHARACTER + 6;
       const sample = 11 * STRIP.share[verdict];
-      parts.push(s("path", { class: `bar ${verdict}`, d: `M${right - 6} ${top - 8}v${-sample}h6v${sample}z` }));
+      parts.push(s("path", { class: `bar ${verdict}`, d: `M${right - 6} ${top - 13}v${-sample}h6v${sample}z` }));
       right -= 18;
     }
     return parts;

@@ -30,7 +30,7 @@ async function load() {
   const [overview, lastHour, filtered] = await Promise.all([
     ask("overview"),
     ask(`hour?since_seconds=${hour.since}`),
-    filter ? ask(`rounds?limit=12&verdict=${encodeURIComponent(filter)}`) : null,
+    filter ? ask(`rounds?limit=8&verdict=${encodeURIComponent(filter)}`) : null,
   ]);
   const nowSeconds = now() / 1000;
   hour.merge(lastHour, nowSeconds);
@@ -84,7 +84,8 @@ function tile(name, value, unit, aside, warn = "") {
 
 function showTiles({ status, collectors, statements, gaps }, nowSeconds) {
   const minute = hour.last(60, nowSeconds);
-  const longest = Math.max(0, ...minute.map((row) => row.lag_longest_seconds ?? 0));
+  const lags = [...minute, ...hour.rows.slice(-2)].map((row) => row.lag_longest_seconds ?? 0);
+  const longest = Math.max(status.lag_seconds, ...lags);
   tile("lag", ...durationParts(status.lag_seconds), `at most ${duration(longest)} in the last minute`,
     status.lag_seconds > 30 ? "trouble" : "");
   const covered = minute.length * hour.intervalSeconds;
@@ -97,12 +98,13 @@ function showTiles({ status, collectors, statements, gaps }, nowSeconds) {
   tile("retained", number(retained), "txns", `${number(status.waiting)} waiting, ${number(status.in_doubt)} in doubt`);
   tile("collectors", number(collectors.connected), "connected",
     collectors.silent ? `${number(collectors.silent)} of them silent` : `${number(collectors.known)} seen in all`,
-    collectors.silent || (collectors.known && !collectors.connected) ? "unknown" : "");
+    collectors.silent || (collectors.known && !collectors.connected) ? "trouble" : "");
   const all = statements.fully_seen + statements.missed;
-  tile("unobserved", percent(all ? statements.missed / all : 0), "%", `${number(statements.missed)} of ${plural(all, "statement")}`,
-    statements.shapes.some((shape) => shape.observed === "unobserved_write") ? "unknown" : "");
+  tile("unobserved", all ? percent(statements.missed / all) : "–", all ? "%" : "",
+    all ? `${number(statements.missed)} of ${plural(all, "statement")}` : "no statement reported",
+    statements.shapes.some((shape) => shape.observed === "unobserved_write") ? "trouble" : "");
   const count = Object.values(gaps.counts).reduce((sum, each) => sum + each, 0);
-  tile("gaps", number(count), "", `${plural(status.lost_txns, "transaction")} lost`, count || status.lost_txns ? "unknown" : "");
+  tile("gaps", number(count), "", `${plural(status.lost_txns, "transaction")} lost`, count || status.lost_txns ? "trouble" : "");
 }
 
 function showViolations(violations) {
@@ -141,10 +143,11 @@ function showCollectors(collectors) {
   say(find("collectors-count"), hidden > 0 ? `${number(hidden)} more not shown` : "");
   render(find("collectors-body"), shown, () => {
     if (!shown.length) return empty("None has been seen", "Collectors connect from application servers and send what they record.");
-    return table([["Collector", ""], ["Database", ""], ["State", ""], ["Last seen", ""], ["Fragments", "number"], ["Version", "minor"]],
+    return table([["Collector", ""], ["State", ""], ["Last seen", ""], ["Fragments", "number minor"], ["Version", "minor"]],
       shown.map((each) => [
-        h("span", { class: "name", title: each.id }, each.name || each.id.slice(0, 12)),
-        h("span", { class: "name" }, each.database),
+        h("span", { class: "stacked" },
+          h("span", { class: "name", title: each.id }, each.name || each.id.slice(0, 12)),
+          h("span", { class: "name muted" }, each.database)),
         h("span", { class: `state ${each.state}` }, each.state),
         relative(each.last_seen_ns),
         number(each.durable_sequence),
@@ -190,7 +193,7 @@ function showGaps({ gaps, status, collectors }) {
     }
     const parts = [];
     if (gaps.latest.length) {
-      parts.push(table([["When", ""], ["Collector", ""], ["Cause", ""], ["Reason", "wide"], ["Missing", "number"]], gaps.latest.map((gap) => [
+      parts.push(table([["When", ""], ["Collector", ""], ["Cause", "minor"], ["Reason", "wide"], ["Missing", "number"]], gaps.latest.map((gap) => [
         relative(gap.received_ns),
         h("span", { class: "name", title: gap.collector }, names.get(gap.collector) || gap.collector.slice(0, 12)),
         gap.cause,
@@ -209,8 +212,8 @@ function showGaps({ gaps, status, collectors }) {
 function showRounds(rounds) {
   render(find("rounds-body"), rounds, () => {
     if (!rounds.length) return filter ? empty(`No ${filter} round`, "Among the latest two thousand.") : empty("No round yet", "");
-    return table([["Finished", ""], ["Level", ""], ["Round", "number"], ["Verdict", ""], ["New", "number"], ["Retained", "number"],
-      ["Took", "number"], ["Lag, median", "number minor"], ["Lag, longest", "number"], ["", "wide"]],
+    return table([["Finished", ""], ["Level", "minor"], ["Round", "number"], ["Verdict", ""], ["New", "number minor"], ["Retained", "number minor"],
+      ["Took", "number minor"], ["Lag, median", "number minor"], ["Lag, longest", "number"], ["About", "wide"]],
     rounds.map((round) => [
       h("time", { title: moment(round.finished_ns / 1e6) }, clock(round.finished_ns / 1e6)),
       h("code", {}, round.level),

@@ -25,7 +25,7 @@ export function relative(nanoseconds) {
 
 // "3 min ago" with "2026-11-17 04:12:18 UTC" behind it.
 export function both(nanoseconds) {
-  return h("span", { class: "when" }, relative(nanoseconds), " ",
+  return h("span", { class: "when" }, relative(nanoseconds), " · ",
     h("span", { class: "muted absolute" }, moment(nanoseconds / 1e6)));
 }
 
