@@ -5,7 +5,7 @@ import { ago, duration, plural, size } from "./format.js";
 const BEHIND_SECONDS = 30;
 const HOUR_SECONDS = 3600;
 
-// { kind, title, text }, where the kind is accepted, rejected, unknown, trouble or waiting.
+// { kind, title, text, violation }: the kind is accepted, rejected, unknown, trouble or waiting; a violation to go to.
 export function headline(overview, secondsSince) {
   const { status, violations, collectors } = overview;
   const last = status.level.map((level) => level.last_round).filter(Boolean);
@@ -22,7 +22,7 @@ export function headline(overview, secondsSince) {
     const many = recent.length === violations.latest.length && violations.stored > recent.length;
     const title = `${many ? "More than " : ""}${plural(recent.length, "violation")} in the last hour`;
     const text = `The latest: ${newest.anomaly}, against ${newest.level}, found ${ago(secondsSince(newest.found_ns))}.`;
-    return { kind: "rejected", title, text };
+    return { kind: "rejected", title, text, violation: newest.id };
   }
   if (status.state === "starting") {
     return { kind: "waiting", title: "Starting", text: "The verifier is being prepared; fragments are taken in meanwhile." };

@@ -57,11 +57,12 @@ function lost(error, answered) {
   });
 }
 
-function showHero({ kind, title, text }) {
+function showHero({ kind, title, text, violation }) {
   find("hero").dataset.kind = kind;
   render(find("hero-mark"), kind, () => icon(kind));
   say(find("headline"), title);
-  say(find("subline"), text);
+  render(find("subline"), [text, violation], () => (violation === undefined ? text
+    : h("a", { href: `violations/${encodeURIComponent(violation)}`, "data-focus": "newest" }, text)));
   document.title = `${{ rejected: "✕ ", trouble: "! ", lost: "… " }[kind] ?? ""}${title} · Mussurana`;
 }
 
@@ -90,7 +91,7 @@ function showTiles({ status, collectors, statements, gaps }, nowSeconds) {
     status.lag_seconds > 30 ? "trouble" : "");
   const covered = minute.length * hour.intervalSeconds;
   const verified = minute.reduce((sum, row) => sum + row.transactions, 0);
-  tile("throughput", rate(covered ? verified / covered : 0), "/s", `${number(hour.sum("transactions"))} transactions in the last hour`);
+  tile("throughput", rate(covered ? verified / covered : 0), "/s", `${number(hour.sum("transactions"))} transactions, last hour`);
   const [accepted, rejected, unknown] = ["accepted", "rejected", "unknown"].map((verdict) => hour.sum(verdict));
   tile("rounds", number(accepted + rejected + unknown), "", `${number(rejected)} rejected, ${number(unknown)} unknown`,
     rejected ? "rejected" : unknown ? "unknown" : "");
@@ -210,7 +211,7 @@ function showGaps({ gaps, status, collectors }) {
 }
 
 function showRounds(rounds) {
-  render(find("rounds-body"), rounds, () => {
+  render(find("rounds-body"), [filter, rounds], () => {
     if (!rounds.length) return filter ? empty(`No ${filter} round`, "Among the latest two thousand.") : empty("No round yet", "");
     return table([["Finished", ""], ["Level", "minor"], ["Round", "number"], ["Verdict", ""], ["New", "number minor"], ["Retained", "number minor"],
       ["Took", "number minor"], ["Lag, median", "number minor"], ["Lag, longest", "number"], ["About", "wide"]],
