@@ -37,7 +37,7 @@ class CalmMachine(FakeMachine):
             sessions_open=48,
             sessions_idle=12,
             unknown_txns=17,
-            unchecked_reads={"the row was absent": 15, "its writer is in a gap": 9},
+            unchecked_reads={"absent": 15, "lost": 9},
             lost_txns=1284,
             in_doubt=1,
         )

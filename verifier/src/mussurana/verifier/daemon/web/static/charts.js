@@ -9,10 +9,9 @@ const LEFT = 58;
 const RIGHT = 10;
 const TITLE = 30; // room for a title above each chart
 const GAP = 10;
-const CHARACTER = 8; // about as wide as one is
 const SMOOTH = 3; // intervals: rounds do not end in step with them
 const AXIS = 24;
-const HOUR_SECONDS = 3600;
+const SPANS = [[600, 120, "The last 10 minutes"], [1800, 300, "The last 30 minutes"], [3600, 600, "The last hour"]];
 const IDLE = "Point at a moment, or move through time with the arrow keys.";
 
 const PANELS = [
@@ -31,8 +30,10 @@ export class Charts {
     this.place = place;
     this.readout = readout;
     this.rows = [];
-    this.nowSeconds = 0;
+    this.nowSeconds = Date.now() / 1000;
+    this.span(this.nowSeconds - 3600);
     this.chosen = null; // start of an interval
+    this.pen = document.createElement("canvas").getContext("2d"); // knows how wide words are
     this.svg = s("svg", { class: "chart", height: HEIGHT, role: "presentation" });
     this.pointer = s("path", { class: "pointer", d: "" });
     place.replaceChildren(this.svg);
@@ -58,16 +59,22 @@ export class Charts {
     this.hasRounds = rows.some((row) => row.accepted || row.rejected || row.unknown);
     this.intervalSeconds = intervalSeconds;
     this.nowSeconds = nowSeconds;
+    this.span(rows.length ? rows[0].start_seconds : nowSeconds);
     this.draw();
   }
 
+  // As much of the hour as there is: a daemon that has just started would show mostly nothing.
+  span(first) {
+    [this.spanSeconds, this.stepSeconds, this.title] = SPANS.find(([seconds]) => first > this.nowSeconds - seconds) ?? SPANS.at(-1);
+  }
+
   x(seconds) {
-    return LEFT + ((seconds - this.nowSeconds + HOUR_SECONDS) / HOUR_SECONDS) * (this.width - LEFT - RIGHT);
+    return LEFT + ((seconds - this.nowSeconds + this.spanSeconds) / this.spanSeconds) * (this.width - LEFT - RIGHT);
   }
 
   timeAt(clientX) {
     const inside = clientX - this.svg.getBoundingClientRect().left - LEFT;
-    return this.nowSeconds - HOUR_SECONDS + (inside / (this.width - LEFT - RIGHT)) * HOUR_SECONDS;
+    return this.nowSeconds - this.spanSeconds + (inside / (this.width - LEFT - RIGHT)) * this.spanSeconds;
   }
 
   draw() {
@@ -86,7 +93,7 @@ export class Charts {
     parts.unshift(this.rejections(y + TITLE + STRIP.height));
     if (!this.hasRounds) {
       parts.push(s("text", { class: "nothing", x: (this.width + LEFT) / 2, y: TITLE + PANELS[0].height / 2 + 4 },
-        "Nothing yet: this fills as rounds finish."));
+        "No round yet"));
     }
     this.svg.replaceChildren(...parts, this.pointer);
     this.point();
@@ -114,17 +121,16 @@ export class Charts {
     const named = panel.lines.filter(([, label]) => label);
     let right = this.width - RIGHT;
     for (const [n, [, label]] of [...named.entries()].reverse()) {
-      parts.push(s("text", { class: "tick end", x: right, y: top - 13 }, label));
-      right -= label.length * CHARACTER + 6;
-      parts.push(s("path", { class: `line ${panel.name} line-${n}`, d: `M${right - 18} ${top - 17}H${right}` }));
-      right -= 32;
+      right -= this.words(parts, label, right, top) + 26;
+      parts.push(s("path", { class: `line ${panel.name} line-${n}`, d: `M${right} ${top - 17}h20` }));
+      right -= 16;
     }
     return parts;
   }
 
   strip(top) {
     const bottom = top + STRIP.height;
-    const wide = Math.max(1, (this.width - LEFT - RIGHT) * this.intervalSeconds / HOUR_SECONDS - 0.3);
+    const wide = Math.max(1, (this.width - LEFT - RIGHT) * this.intervalSeconds / this.spanSeconds - 0.3);
     const parts = [
       s("text", { class: "title", x: 0, y: top - 13 }, STRIP.title),
       s("path", { class: "grid base", d: `M${LEFT} ${bottom + 0.5}H${this.width - RIGHT}` }),
@@ -136,13 +142,19 @@ export class Charts {
       const bars = this.rows.filter((row) => row[verdict] > 0).map((row) =>
         `M${(this.x(row.start_seconds) - (across - wide) / 2).toFixed(1)} ${bottom}v${-height}h${across.toFixed(1)}v${height}z`);
       parts.splice(2, 0, s("path", { class: `bar ${verdict}`, d: bars.join("") }));
-      parts.push(s("text", { class: "tick end", x: right, y: top - 13 }, verdict));
-      right -= verdict.length * CHARACTER + 6;
       const sample = 11 * STRIP.share[verdict];
-      parts.push(s("path", { class: `bar ${verdict}`, d: `M${right - 6} ${top - 13}v${-sample}h6v${sample}z` }));
-      right -= 18;
+      right -= this.words(parts, verdict, right, top) + 12;
+      parts.push(s("path", { class: `bar ${verdict}`, d: `M${right} ${top - 13}v${-sample}h6v${sample}z` }));
+      right -= 16;
     }
     return parts;
+  }
+
+  // A word of a legend that ends at `right`; returns how wide it is.
+  words(parts, text, right, top) {
+    this.pen.font = `12px ${getComputedStyle(this.place).fontFamily}`;
+    parts.push(s("text", { class: "tick end", x: right, y: top - 13 }, text));
+    return this.pen.measureText(text).width;
   }
 
   // Faint lines through all charts where something was rejected, to see what else happened then.
@@ -153,8 +165,8 @@ export class Charts {
 
   axis(top) {
     const parts = [];
-    const step = this.width < 480 ? 1200 : 600;
-    const first = Math.ceil((this.nowSeconds - HOUR_SECONDS) / step) * step;
+    const step = this.width < 480 ? 2 * this.stepSeconds : this.stepSeconds;
+    const first = Math.ceil((this.nowSeconds - this.spanSeconds) / step) * step;
     for (let time = first; time <= this.nowSeconds; time += step) {
       const x = this.x(time);
       if (x < LEFT + 4 || x > this.width - RIGHT - 44) continue;
@@ -212,7 +224,7 @@ export class Charts {
     say(this.readout, text);
     this.readout.classList.toggle("idle", !row);
     this.place.setAttribute("aria-valuetext", text);
-    this.place.setAttribute("aria-valuenow", row ? String(Math.round(row.start_seconds - this.nowSeconds + HOUR_SECONDS)) : "3600");
+    this.place.setAttribute("aria-valuenow", row ? String(Math.round(row.start_seconds - this.nowSeconds + 3600)) : "3600");
   }
 }
 

@@ -46,7 +46,8 @@ export function follow(load, lost, repeat = true) {
 
   function tell() {
     const link = find("link");
-    const state = trouble === null ? "live" : isLocked(trouble) ? "locked" : trouble instanceof Refused ? "refused" : "lost";
+    const isAnswer = trouble instanceof Refused && trouble.status === 404; // that there is none is an answer
+    const state = trouble === null || isAnswer ? "live" : isLocked(trouble) ? "locked" : trouble instanceof Refused ? "refused" : "lost";
     link.dataset.state = state;
     const since = answered === null ? "" : ` · last answer ${ago((Date.now() - answered) / 1000)}`;
     say(link, {

@@ -16,7 +16,8 @@ export function headline(overview, secondsSince) {
 
   if (status.trouble.length || status.state === "stopped") {
     const title = status.state === "stopped" ? "Verification has stopped" : "Verification is held up";
-    return { kind: "trouble", title, text: status.trouble.join(" ") || "The daemon is ending." };
+    const text = status.trouble.map((each) => sentence(each.replace(/^verification has stopped: /, ""))).join(" ");
+    return { kind: "trouble", title, text: text || "The daemon is ending." };
   }
   if (recent.length) {
     const many = recent.length === violations.latest.length && violations.stored > recent.length;
@@ -52,3 +53,5 @@ export function headline(overview, secondsSince) {
   }
   return { kind: "accepted", title: "No violation in the last hour", text: `What was observed fits ${levels}.${kept}` };
 }
+
+const sentence = (text) => `${text.slice(0, 1).toUpperCase()}${text.slice(1)}${text.endsWith(".") ? "" : "."}`;

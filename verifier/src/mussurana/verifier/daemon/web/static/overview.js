@@ -36,6 +36,7 @@ async function load() {
   hour.merge(lastHour, nowSeconds);
   latest = overview;
   charts.update(hour.rows, hour.intervalSeconds, nowSeconds);
+  say(find("hour-title"), charts.title);
   showHero(headline(overview, secondsSince));
   showLevels(overview);
   showTiles(overview, nowSeconds);
@@ -157,7 +158,7 @@ function showCollectors(collectors) {
   });
 }
 
-const MISSED = { partial: "seen in part", unobserved_read: "read unseen", unobserved_write: "wrote unseen" };
+const MISSED = new Map([["partial", "seen in part"], ["unobserved_read", "read unseen"], ["unobserved_write", "wrote unseen"]]);
 
 function showUnobserved(statements) {
   say(find("unobserved-count"), statements.further_shapes ? `${number(statements.further_shapes)} more shapes` : "");
@@ -172,7 +173,7 @@ function showUnobserved(statements) {
       statements.shapes.map((shape) => [
         h("span", { class: "name" }, shape.shape),
         h("span", { class: "name" }, shape.table || "–"),
-        h("span", { class: `missed ${shape.observed}` }, MISSED[shape.observed] ?? shape.observed),
+        h("span", { class: `missed ${shape.observed}` }, MISSED.get(shape.observed) ?? shape.observed),
         h("span", { class: "with-bar" }, bar(shape.statements / most), number(shape.statements)),
       ]));
   });
@@ -183,6 +184,11 @@ function bar(share) {
     s("rect", { class: "share-all", width: 48, height: 8, rx: 2 }),
     s("rect", { class: "share-part", width: Math.max(2, 48 * share).toFixed(1), height: 8, rx: 2 }));
 }
+
+const UNCHECKED = new Map([
+  ["absent", "the row was absent, and who removed it cannot be told"],
+  ["lost", "what was read is lost, in a gap"],
+]);
 
 function showGaps({ gaps, status, collectors }) {
   const names = new Map(collectors.shown.map((each) => [each.id, each.name]));
@@ -204,7 +210,7 @@ function showGaps({ gaps, status, collectors }) {
     }
     if (unchecked.length) {
       parts.push(table([["Reads that could not be checked, because", "wide"], ["Reads", "number"]],
-        unchecked.map(([reason, count]) => [reason, number(count)])));
+        unchecked.map(([reason, count]) => [UNCHECKED.get(reason) ?? reason, number(count)])));
     }
     return parts;
   });
