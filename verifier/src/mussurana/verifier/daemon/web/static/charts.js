@@ -111,7 +111,7 @@ export class Charts {
     }
     panel.lines.forEach(([name, , filled], n) => {
       const runs = this.runs(name).map((run) => run.map((row) => [this.x(row.start_seconds), y(row[name])]));
-      const line = runs.map((run) => `M${run.map(([px, py]) => `${px.toFixed(1)} ${py.toFixed(1)}`).join("L")}${run.length === 1 ? "h1" : ""}`);
+      const line = runs.map((run) => `M${run.map(([px, py]) => `${px.toFixed(1)} ${py.toFixed(1)}`).join("L")}${run.length === 1 ? "h2" : ""}`);
       if (filled) {
         const area = runs.map((run) => `M${run[0][0].toFixed(1)} ${bottom}L${run.map(([px, py]) => `${px.toFixed(1)} ${py.toFixed(1)}`).join("L")}L${run.at(-1)[0].toFixed(1)} ${bottom}z`);
         parts.push(s("path", { class: `area ${panel.name}`, d: area.join("") }));

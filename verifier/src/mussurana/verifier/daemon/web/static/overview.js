@@ -193,7 +193,7 @@ const UNCHECKED = new Map([
 function showGaps({ gaps, status, collectors }) {
   const names = new Map(collectors.shown.map((each) => [each.id, each.name]));
   const unchecked = Object.entries(status.unchecked_reads).filter(([, count]) => count).sort((one, other) => other[1] - one[1]);
-  say(find("gaps-count"), "since the daemon started");
+  say(find("gaps-count"), "gaps since the daemon started, reads in all");
   render(find("gaps-body"), [gaps, unchecked], () => {
     if (!gaps.latest.length && !unchecked.length) {
       return empty("None", "Everything that collectors recorded has arrived, and every read could be checked.");
