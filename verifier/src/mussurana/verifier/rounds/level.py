@@ -14,7 +14,7 @@ from mussurana.verifier.engine.realtime import event_times
 from mussurana.verifier.engine.resolve import NEVER_WRITTEN, Resolved, resolve
 from mussurana.verifier.explain import explain, explain_impossible
 from mussurana.verifier.explain.cycles import Paths
-from mussurana.verifier.history import UNKNOWN_TIME, Ints, Kind
+from mussurana.verifier.history import UNKNOWN_TIME, Ints, Kind, ranges
 from mussurana.verifier.levels import LEVELS
 from mussurana.verifier.rounds.batch import ABORTED, COMMITTED, IN_DOUBT, PAST_VERSION, Batch
 from mussurana.verifier.rounds.forget import Flags, Past, find_past, reach, stable
@@ -85,7 +85,7 @@ class LevelRounds:
             started = perf_counter()
             all_lost = LostVersions(lost.start, lost.end)
             all_lost.add(self.lost.start, self.lost.end)
-            window = make_window(batch, self.past, self.table, all_lost, self.real_key, self.names)
+            window = make_window(batch, self.past, self.table, all_lost, list(self.real_key), self.names)
             self.unchecked_reads += window.unchecked_reads
             resolved = resolve(window.history)
             seconds["build"] += perf_counter() - started
@@ -214,7 +214,7 @@ class LevelRounds:
         expired = unread & (batch.received_ns <= now_ns - self.limits.in_doubt_ns_max)
         self.retained = batch
         waiting = np.flatnonzero(unread & ~expired)
-        is_live = np.array([int(key) not in self.real_key for key in window.keys], bool)
+        is_live = ~np.isin(window.keys, list(self.real_key))
         past: Past | None = None
         if last is not None and keeps_sessions(self.settings):
             pruned = decision.pruned
@@ -339,22 +339,21 @@ class LevelRounds:
         batch = window.batch.select(txns)
         if not len(batch):
             return batch
-        key = window.history.key[np.isin(window.batch.op_txn, txns)]
+        key = window.history.key[ranges(window.history.op_start[txns], window.history.op_start[txns + 1])]
         home = component[txns][batch.op_txn]
         is_write = batch.kind == Kind.WRITE
-        pair = np.stack([home, key.astype(np.int64)], axis=1)
-        pairs, pair_of = np.unique(pair, axis=0, return_inverse=True)
-        pair_of = pair_of.reshape(-1)
-        is_written = np.zeros(len(pairs), bool)
-        is_written[pair_of[is_write]] = True
-        stays = is_live[pairs[:, 1]] & (past.owner[pairs[:, 1]] == pairs[:, 0])
-        names = window.keys[pairs[:, 1]].copy()
+        pairs, pair_of = np.unique(home * len(window.keys) + key, return_inverse=True)
+        pair_home, pair_key = np.divmod(pairs, len(window.keys))
+        first_version = np.full(len(pairs), np.iinfo(np.int64).max)
+        np.minimum.at(first_version, pair_of[is_write], batch.version[is_write])
+        is_written = first_version < np.iinfo(np.int64).max
+        stays = is_live[pair_key] & (past.owner[pair_key] == pair_home)
+        names = window.keys[pair_key]
         for at in np.flatnonzero(~stays & is_written):
             real = self.real_key.get(int(names[at]), int(names[at]))
-            names[at] = _closed_name(real, int(batch.version[is_write & (pair_of == at)].min()))
+            names[at] = _closed_name(real, int(first_version[at]))
             self.real_key[int(names[at])] = real
-        own = _own_versions(batch, pair_of, is_write)
-        outside = ~own & (batch.seen >= PAST_VERSION)
+        outside = ~_written_at_home(batch, home) & (batch.seen >= PAST_VERSION)
         changed = replace(
             batch,
             key=names[pair_of],
@@ -378,14 +377,12 @@ class LevelRounds:
         return some.select_ops(np.zeros(len(some.kind), bool))
 
 
-def _own_versions(batch: Batch, pair_of: Ints, is_write: Flags) -> Flags:
-    """Per operation: whether what it saw was written to that key within its component."""
-    written = np.unique(np.stack([pair_of[is_write], batch.version[is_write]], axis=1), axis=0)
-    seen = np.stack([pair_of, batch.seen], axis=1)
-    both = np.concatenate([written, seen])
-    _, number = np.unique(both, axis=0, return_inverse=True)
-    number = number.reshape(-1)
-    return np.isin(number[len(written) :], number[: len(written)])
+def _written_at_home(batch: Batch, home: Ints) -> Flags:
+    """Per operation: whether what it saw was written in its own component. No write id is used twice."""
+    writes = np.flatnonzero(batch.kind == Kind.WRITE)
+    writes = writes[np.argsort(batch.version[writes])]
+    at = np.minimum(np.searchsorted(batch.version[writes], batch.seen), len(writes) - 1)
+    return np.asarray((batch.version[writes[at]] == batch.seen) & (home[writes[at]] == home))
 
 
 def _closed_name(key: int, version: int) -> int:

@@ -7,7 +7,7 @@ versions is left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import overload
 
@@ -70,7 +70,7 @@ class Window:
 
 
 def make_window(
-    batch: Batch, past: int, table: VersionTable, lost: LostVersions, closed: Collection[int], names: Names
+    batch: Batch, past: int, table: VersionTable, lost: LostVersions, closed: list[int], names: Names
 ) -> Window:
     """`closed` are the keys that stand for closed ones; see `LevelRounds._closed`."""
     unchecked = 0
@@ -81,8 +81,7 @@ def make_window(
     keys, key = np.unique(batch.key, return_inverse=True)
     initial = table.get(keys)
     current = initial[key]
-    if closed:
-        initial[[int(one) in closed for one in keys]] = PAST_VERSION
+    initial[np.isin(keys, closed)] = PAST_VERSION
     is_read = batch.kind == Kind.READ
 
     def as_value(version: Ints) -> Ints:
