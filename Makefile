@@ -12,10 +12,10 @@ BROWSER := playwright # drives the Chromium that is there; it is not asked to br
 PROTO_COMPILER := grpcio-tools==1.76.0 # an old one: its stubs run with old and new versions of protobuf
 
 .DEFAULT_GOAL := help
-.PHONY: help test browser lint format demo bench fuzz proto clean
+.PHONY: help test browser lint format demo bench bench-online soak crash fuzz docs proto clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
 
 test: lint ## everything that has to hold: lint, then the tests (ARGS="-k name" for some of them)
 	@$(RUN) pytest $(ARGS)
@@ -38,8 +38,20 @@ demo: $(READY) ## an accepted and a rejected history, with the counterexample as
 bench: $(READY) ## time the checker on recorded and generated histories (HISTORIES=directory ARGS="--only name")
 	@$(RUN) bench $(ARGS) $(if $(HISTORIES),"$(HISTORIES)")
 
+bench-online: $(READY) ## throughput and lag of the daemon under load (ARGS=--help)
+	@$(RUN) bench.online $(ARGS)
+
+soak: $(READY) ## ten million transactions into one daemon: memory and rounds stay flat (ARGS=--help)
+	@$(RUN) bench.online.soak $(ARGS)
+
+crash: $(READY) ## kill -9 of a daemon under load, 200 times (ARGS=--help)
+	@$(RUN) tests.daemon.crash $(ARGS)
+
 fuzz: $(READY) ## random histories against brute force, for as long as you like (ARGS=--help)
 	@$(RUN) tests.fuzz $(ARGS)
+
+docs: $(READY) ## make docs/configuration.md anew
+	@$(RUN) mussurana.verifier.daemon.config >docs/configuration.md
 
 proto: ## make the stubs anew from proto/*.proto
 	@$(PYTHON) -m venv .venv/proto && .venv/proto/bin/pip --quiet install $(PROTO_COMPILER)

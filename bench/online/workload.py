@@ -85,12 +85,12 @@ class Workload:
         kind = np.where(is_read, READ, np.where(self._random.random(ops) < shape.blind_fraction, WRITE, UPDATE))
         version = np.where(is_read, seen, written)
         previous = np.where(kind == UPDATE, seen, 0)
-        number = self._key_number[key]
+        key_number = self._key_number[key]
         self._run_fences(np.flatnonzero(op_fence), session, collector, op_txn, kind, version, previous)
-        number[op_fence] = FENCE_KEY
+        key_number[op_fence] = FENCE_KEY
         times = np.linspace(begin_ns, end_ns, txns + 1).astype(np.int64)
-        for each in range(shape.collectors):
-            yield self._fragment(each, collector, session, times, start, kind, number, version, previous)
+        for number in range(shape.collectors):
+            yield self._fragment(number, collector, session, times, start, kind, key_number, version, previous)
 
     def last(self) -> Iterator[Made]:
         """The end: every session is closed."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import grpc
@@ -18,15 +17,9 @@ from mussurana.wire.history_pb2 import Fragment, Hello, SessionEvent, Upload
 from mussurana.wire.segments import Record
 from tests.daemon.collector import TestCollector, fragment
 from tests.daemon.conftest import Running, running
+from tests.daemon.watching import until
 
 Status = grpc.StatusCode
-
-
-def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def stored(daemon: Running) -> list[tuple[bytes, int]]:

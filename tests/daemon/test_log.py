@@ -85,7 +85,7 @@ def test_a_damaged_index_makes_a_start_slower_and_nothing_else(tmp_path: Path, d
     newest = index_path(tmp_path, segment_numbers(tmp_path)[-2])
     content = bytearray(newest.read_bytes())
     content[-3] ^= 1
-    newest.write_bytes({"missing": b"", "torn": content[:20], "flipped": content}[damage])
+    newest.write_bytes({"missing": b"", "torn": bytes(content[:20]), "flipped": bytes(content)}[damage])
     log = IngestLog(tmp_path)
     assert (log.read_at_start, log.sequences.last(A), log.sequences.last(B)) == (2, 20, 20)
 

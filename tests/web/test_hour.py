@@ -91,7 +91,7 @@ def test_only_what_is_new_can_be_asked_for() -> None:
 def test_the_sampler_notes_each_round_once_and_what_was_there_at_the_start() -> None:
     board, hour = Board(), Hour()
     board.publish(tuple(a_round(number, NOW_NS - (5 - number) * SECOND_NS) for number in range(1, 4)))
-    sampler = Sampler(board, hour, lambda: NOW_NS)
+    sampler = Sampler(board, hour, lambda: NOW_NS, lambda: 0.25)
     sampler.look()
     sampler.look()
     board.publish((a_round(4, NOW_NS),))
@@ -101,12 +101,10 @@ def test_the_sampler_notes_each_round_once_and_what_was_there_at_the_start() -> 
 
 def test_the_sampler_says_nothing_before_the_machine_does() -> None:
     board, hour = Board(), Hour()
-    sampler = Sampler(board, hour, lambda: NOW_NS)
+    sampler = Sampler(board, hour, lambda: NOW_NS, lambda: 0.25)
     sampler.look()
     assert hour.columns(NOW_NS)["start_seconds"] == []
-    board.progress = Progress(
-        "verifying", Gauges({"serializable": 9}, 2, 0, {}, {}, {}, 0, 0, 0, {}, 0, 0), lag_seconds=0.25
-    )
+    board.progress = Progress("verifying", Gauges({"serializable": 9}, 2, 0, {}, {}, {}, 0, 0, 0, {}, 0, 0))
     sampler.look()
     columns = hour.columns(NOW_NS)
     assert (columns["retained"], columns["waiting"], columns["lag_longest_seconds"]) == ([9], [2], [0.25])

@@ -19,6 +19,9 @@ from mussurana.verifier.daemon.metrics import Metrics
 REQUEST_SECONDS_MAX = 10
 """For a client to send its request, and for a connection to stay open without one."""
 
+POLL_SECONDS = 0.05
+"""Between looks whether it is time to end."""
+
 CONNECTIONS_MAX = 128
 """At the same time, each with its thread. A browser opens up to six, a monitoring system one; who comes after that is
 cut off and tries again."""
@@ -139,7 +142,9 @@ class HttpServer:
 
         self._server = Server((host.strip("[]"), int(port)), Handler)
         self.port: int = self._server.server_address[1]
-        self._thread = threading.Thread(target=self._server.serve_forever, name="http", daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(POLL_SECONDS,), name="http", daemon=True
+        )
 
     def start(self) -> None:
         self._thread.start()

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import Metric
 
-from mussurana.verifier.daemon.metrics import counter, gauge
+from mussurana.verifier.daemon.metrics import OTHER, counter, gauge
 from mussurana.verifier.rounds.outcome import Gauges
 
 if TYPE_CHECKING:
     from mussurana.verifier.daemon.service import Service
+
+UNCHECKED_REASONS = ("absent", "lost")
+"""Why the machine may leave a read unchecked."""
 
 
 def machine_metrics(service: Service, levels: Sequence[str]) -> Iterator[Metric]:
@@ -31,10 +34,12 @@ def machine_metrics(service: Service, levels: Sequence[str]) -> Iterator[Metric]
     yield gauge(
         "mussurana_verification_lag_current_seconds",
         "Age of the oldest fragment that has no verdict yet; 0 if all have.",
-        progress.lag_seconds,
+        service.verification.lag_seconds(),
     )
     yield gauge(
-        "mussurana_log_behind_bytes", "Bytes of the log that have not been verified.", progress.log_behind_bytes
+        "mussurana_log_behind_bytes",
+        "Bytes of the log that have not been verified.",
+        service.verification.behind_bytes(),
     )
     yield gauge(
         "mussurana_retained_transactions",
@@ -83,7 +88,9 @@ def machine_metrics(service: Service, levels: Sequence[str]) -> Iterator[Metric]
     yield counter(
         "mussurana_lost_transactions", "Transactions in gaps, as far as known.", gauges.lost_txns if gauges else 0
     )
-    unchecked: dict[str, float] = {reason: float(n) for reason, n in (gauges.unchecked_reads if gauges else {}).items()}
+    unchecked = dict.fromkeys((*UNCHECKED_REASONS, OTHER), 0.0)
+    for reason, reads in (gauges.unchecked_reads if gauges else {}).items():
+        unchecked[reason if reason in unchecked else OTHER] += reads
     yield counter("mussurana_unchecked_reads", "Reads that could not be checked.", unchecked, "reason")
 
 

@@ -16,8 +16,9 @@ LOOK_SECONDS = 1.0
 
 
 class Sampler:
-    def __init__(self, board: Board, hour: Hour, now_ns: Callable[[], int]) -> None:
-        self._board, self._hour, self._now_ns = board, hour, now_ns
+    def __init__(self, board: Board, hour: Hour, now_ns: Callable[[], int], lag_seconds: Callable[[], float]) -> None:
+        """`lag_seconds` is how long the oldest of what has no verdict yet has waited."""
+        self._board, self._hour, self._now_ns, self._lag_seconds = board, hour, now_ns, lag_seconds
         self._last_number: dict[str, int] = {}  # by level, of the rounds that were noted
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
@@ -35,9 +36,8 @@ class Sampler:
             if each.number > self._last_number.get(each.level, 0):
                 self._last_number[each.level] = each.number
                 self._hour.note_round(each)
-        progress = self._board.progress
-        if gauges := progress.gauges:
-            self._hour.note_progress(self._now_ns(), progress.lag_seconds, gauges.retained, gauges.waiting)
+        if gauges := self._board.progress.gauges:
+            self._hour.note_progress(self._now_ns(), self._lag_seconds(), gauges.retained, gauges.waiting)
 
     def _run(self) -> None:
         while True:

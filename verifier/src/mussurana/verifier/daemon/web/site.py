@@ -53,7 +53,7 @@ class Site:
     def __init__(self, service: Service, access: Access) -> None:
         self._service, self._access = service, access
         hour = Hour()
-        self.sampler = Sampler(service.board, hour, service.clock.now_ns)
+        self.sampler = Sampler(service.board, hour, service.clock.now_ns, service.verification.lag_seconds)
         self._api, self._documents = Api(service, hour), Documents(service.violations)
         self._assets = assets.load()
 
