@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import re
 import socket
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +17,8 @@ from mussurana.verifier.daemon import http
 from mussurana.verifier.daemon.http import HttpServer
 from mussurana.verifier.daemon.metrics import Metrics
 from mussurana.verifier.daemon.service import Service
+from mussurana.verifier.daemon.web import documents
+from tests.daemon.collector import TestCollector, fragment
 from tests.daemon.conftest import Running, running
 from tests.render import samples
 from tests.web import stage
@@ -308,3 +313,34 @@ def test_an_error_in_an_answer_is_an_answer(caplog: pytest.LogCaptureFixture) ->
     assert get(server.port, "/-/ready").status == 200
     server.close()
     assert "no answer for '/anything'" in caplog.text
+
+
+def test_verification_goes_on_while_a_picture_takes_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawing, enough = threading.Event(), threading.Event()
+
+    def slow(_violation: dict[str, Any]) -> str:
+        drawing.set()
+        enough.wait(30)
+        return "<svg/>"
+
+    monkeypatch.setitem(documents.FORMS, "svg", ("image/svg+xml", slow))
+    with running(tmp_path / "data", prepare=stage.caught) as daemon:
+        viewers = [
+            threading.Thread(target=get, args=(daemon.http_port, "/api/violations/v1770a81c.svg")) for _ in range(5)
+        ]
+        for viewer in viewers:
+            viewer.start()
+        assert drawing.wait(10)
+        before = len(daemon.service.violations.summaries())
+        with TestCollector(daemon.address) as collector:
+            collector.send(fragment(1, mark="found meanwhile"))
+            collector.wait_durable(1)
+            until = time.monotonic() + 10
+            while len(daemon.service.violations.summaries()) == before:
+                assert time.monotonic() < until
+                time.sleep(0.02)
+        assert get(daemon.http_port, "/api/violations?limit=1").json()["violations"][0]["summary"] == "found meanwhile"
+        assert get(daemon.http_port, "/metrics").status == 200
+        enough.set()
+        for viewer in viewers:
+            viewer.join()

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from mussurana.verifier.daemon.service import Service
 from mussurana.verifier.rounds.outcome import Gauges
 from tests.daemon.conftest import Running, running
 from tests.daemon.fake_machine import FakeMachine
+from tests.render import samples
 from tests.web import stage
 from tests.web.browser.conftest import NARROW, WIDE, Windows
 
+REASON = "The budget of 2 s ended with 31 choices left; it is tried again with more."
 STATES = {"caught": stage.caught, "busy": stage.busy, "empty": lambda service: None}
 HEADLINES = {
     "caught": "3 violations in the last hour",
@@ -173,3 +177,42 @@ def test_trouble_comes_before_everything_else(tmp_path: Path, windows: Windows) 
         window.wait("document.getElementById('headline').textContent === 'Verification has stopped'")
         assert "the kernel was not compiled" in page.inner_text("#subline")
         window.photograph("overview-stopped")
+
+
+def test_older_violations_can_be_asked_for(tmp_path: Path, windows: Windows) -> None:
+    def many(service: Service) -> None:
+        now_ns = time.time_ns()
+        made = [stage.a_violation(f"v{n:03d}", samples.lost_update(), now_ns - n * 10**9) for n in range(150, 0, -1)]
+        service.violations.add(made)
+
+    window = windows()
+    with running(tmp_path / "data", prepare=many) as daemon:
+        page = window.open(daemon.http_port)
+        assert page.inner_text("#headline") == "More than 20 violations in the last hour"
+        for shown in (120, 150):
+            page.click("text=Show older ones")
+            window.wait(f"document.querySelectorAll('.violations li').length === {shown}")
+        assert not page.is_visible("text=Show older ones")
+        names = page.evaluate(
+            "[...document.querySelectorAll('.violations a')].map((link) => link.href.split('/').at(-1))"
+        )
+        assert names == [f"v{n:03d}" for n in range(1, 151)], "each once, newest first"
+
+
+@pytest.mark.parametrize("width", [WIDE, 900, NARROW])
+def test_several_levels_have_their_places(tmp_path: Path, windows: Windows, width: int) -> None:
+    levels = ["serializable", "strict-serializable", "strong-session-si"]
+
+    def three(service: Service) -> None:
+        stage.busy(service)
+        for level, verdict in zip(levels, ("accepted", "unknown", "accepted"), strict=True):
+            service.board.publish((stage.a_round(1801, time.time_ns(), verdict, level=level, reason=REASON),))
+
+    window = windows("light", width)
+    with running(tmp_path / "data", stage.CalmMachine, prepare=three, verify_levels=",".join(levels)) as daemon:
+        page = window.open(daemon.http_port)
+        assert page.inner_text("#headline") == "No answer for round 1,801"
+        assert page.inner_text("#subline") == REASON
+        assert [each.inner_text() for each in page.query_selector_all(".levels code")] == levels
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        window.photograph(f"overview-levels-{width}")
