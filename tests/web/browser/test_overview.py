@@ -212,7 +212,7 @@ def test_several_levels_have_their_places(tmp_path: Path, windows: Windows, widt
     with running(tmp_path / "data", stage.CalmMachine, prepare=three, verify_levels=",".join(levels)) as daemon:
         page = window.open(daemon.http_port)
         assert page.inner_text("#headline") == "No answer for round 1,801"
-        assert page.inner_text("#subline") == REASON
+        assert page.inner_text("#subline") == f"strict-serializable: {REASON}"
         assert [each.inner_text() for each in page.query_selector_all(".levels code")] == levels
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         window.photograph(f"overview-levels-{width}")

@@ -216,7 +216,7 @@ class Verification:
             self._metrics.steps_different.inc()
             logger.error("step %d, taken again: %s", step.number, different, extra={"event": "step_different"})
         # The journal was durable first, so a crash may have come before these were stored.
-        self._store([*step.violations, *again.violations])
+        self._tell([*step.violations, *again.violations])
         self._say(rerun_steps=progress.rerun_steps + 1, differences=progress.differences + bool(different))
 
     # Going on
@@ -273,23 +273,12 @@ class Verification:
         step = self._step_of(self._step + 1, self._fed_to, now_ns, force, outcomes)
         self._until_written(lambda: self._journal.append(step))
         self._step, self._quiet, self._looked_at = step.number, [], 0.0
-        new = self._store(list(step.violations))
-        for violation in new:
-            self._metrics.count_rejection(violation["level"], violation["anomaly"])
-            logger.warning(
-                "rejected: %s, round %d: %s",
-                violation["level"],
-                violation["round"],
-                violation["summary"],
-                extra={"event": "rejected", "violation": violation["id"], "anomaly": violation["anomaly"]},
-            )
+        self._tell(list(step.violations))
         finished_ns = step.rounds[0].finished_ns
         for outcome in outcomes:
             self._metrics.count_round(outcome, finished_ns)
         self._board.publish(step.rounds)
         self._unverified = []
-        if new:
-            self._announce()
 
     def _step_of(self, number: int, log: Position, now_ns: int, force: bool, outcomes: list[RoundOutcome]) -> Step:
         finished_ns = self._clock.now_ns()
@@ -303,8 +292,20 @@ class Verification:
             violations=tuple(violation_json(found) for outcome in outcomes for found in outcome.violations),
         )
 
-    def _store(self, violations: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        return self._until_written(lambda: self._violations.add(violations)) if violations else []
+    def _tell(self, violations: list[dict[str, Any]]) -> None:
+        """Make known those that are new."""
+        new = self._until_written(lambda: self._violations.add(violations)) if violations else []
+        for violation in new:
+            self._metrics.count_rejection(violation["level"], violation["anomaly"])
+            logger.warning(
+                "rejected: %s, round %d: %s",
+                violation["level"],
+                violation["round"],
+                violation["summary"],
+                extra={"event": "rejected", "violation": violation["id"], "anomaly": violation["anomaly"]},
+            )
+        if new:
+            self._announce()
 
     def _until_written(self, write: Callable[[], Result]) -> Result:
         while True:

@@ -43,7 +43,8 @@ export function headline(overview, secondsSince) {
   const open = last.filter((round) => round.verdict === "unknown");
   if (open.length) {
     const title = `No answer for round ${open[0].number.toLocaleString("en-US")}`;
-    return { kind: "unknown", title, text: open[0].reason || "The last round could not be decided." };
+    const reason = open[0].reason || "The last round could not be decided.";
+    return { kind: "unknown", title, text: status.level.length > 1 ? `${open[0].level}: ${reason}` : reason };
   }
   const kept = older ? ` ${plural(older, "older violation")} kept below.` : "";
   const finished = Math.max(...last.map((round) => round.finished_ns));
