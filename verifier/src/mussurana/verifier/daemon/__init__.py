@@ -1,6 +1,6 @@
 """`mussurana serve`: takes in fragments, keeps them safe, verifies them in rounds and says what it found.
 
-    ingest ── commit ── log ── verify ── journal ── board ── query, metrics, http
+    ingest ── commit ── log ── verify ── journal ── board ── query, metrics, http, web
                          │        └ checkpoint        └ violations ── webhook
                          └ sequences
 

@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from dataclasses import dataclass, field
 
+from mussurana.verifier.daemon.gaps import Gaps
 from mussurana.verifier.daemon.journal import Round
 from mussurana.verifier.rounds.outcome import Gauges
 
@@ -41,6 +42,7 @@ class Progress:
 @dataclass
 class Board:
     progress: Progress = field(default_factory=Progress)  # replaced as a whole
+    gaps: Gaps = field(default_factory=Gaps)
     _rounds: deque[Round] = field(default_factory=lambda: deque(maxlen=ROUNDS_SHOWN_MAX))
     _last: dict[str, Round] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)

@@ -185,7 +185,15 @@ class Auth:
 @dataclass(frozen=True)
 class Http:
     listen: str = option(
-        "127.0.0.1:7702", optional_address, "Where /metrics, /-/healthy and /-/ready are served; empty for nowhere."
+        "127.0.0.1:7702",
+        optional_address,
+        "Where the web page, /metrics, /-/healthy and /-/ready are served; empty for nowhere.",
+    )
+    insecure: bool = option(
+        False,
+        flag,
+        "Show the web page, with the SQL and the keys that it quotes, to whoever can reach `listen`, although there is "
+        "no `auth.tokens_file`.",
     )
 
 
@@ -366,7 +374,7 @@ def _contradictions(config: Config) -> Iterator[str]:
         yield "tls.certificate_file, tls.key_file: one is not enough, both belong together"
     if tls.client_authority_file and not tls.certificate_file:
         yield "tls.client_authority_file: needs tls.certificate_file and tls.key_file as well"
-    if not tls.certificate_file and not config.ingest.insecure and not _is_loopback(config.ingest.listen):
+    if not tls.certificate_file and not config.ingest.insecure and not is_loopback(config.ingest.listen):
         yield (
             f"ingest.listen: {config.ingest.listen} can be reached from other machines; "
             "set tls.certificate_file and tls.key_file, or ingest.insecure = true"
@@ -386,7 +394,7 @@ def _contradictions(config: Config) -> Iterator[str]:
         yield f"data: {config.data} is not a directory"
 
 
-def _is_loopback(listen: str) -> bool:
+def is_loopback(listen: str) -> bool:
     host = listen.rpartition(":")[0].strip("[]")
     try:
         return ipaddress.ip_address(host).is_loopback
