@@ -91,6 +91,7 @@ class History:
     key_names: Sequence[str]
     txn_names: Sequence[str] = ()  # empty, or one per transaction: what its source calls it
     value_names: dict[int, str] = field(default_factory=dict)  # only where they differ from the number
+    initial_names: Sequence[str] = ()  # empty, or one per key: what its initial version is called; "" for just that
     left_out: tuple[LeftOut, ...] = ()
     source: str = ""
     past: int = 0  # so many transactions, the first ones, are known to come before all others
@@ -107,6 +108,11 @@ class History:
         if value == INITIAL:
             return "initial"
         return self.value_names.get(value, str(value))
+
+    def version_name(self, key: int, value: int) -> str:
+        if value == INITIAL and self.initial_names:
+            return self.initial_names[key] or "initial"
+        return self.value_name(value)
 
     def operations(self, txn: int) -> range:
         return range(int(self.op_start[txn]), int(self.op_start[txn + 1]))
@@ -155,6 +161,7 @@ class History:
             key_names=[self.key_names[int(k)] for k in keys],
             txn_names=[self.txn_names[int(t)] for t in keep] if self.txn_names else (),
             value_names=self.value_names,
+            initial_names=[self.initial_names[int(k)] for k in keys] if self.initial_names else (),
             left_out=self.left_out,
             source=self.source,
             past=int(np.searchsorted(keep, self.past)),

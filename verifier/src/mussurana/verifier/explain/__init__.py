@@ -134,7 +134,7 @@ def explain_impossible(resolved: Resolved) -> Counterexample:
         return cast.label(int(np.searchsorted(numbers, _txn(history, op))))
 
     reader, key = label(one.op), history.key_names[int(history.key[one.op])]
-    value = history.value_name(_value(history, one))
+    value = history.version_name(int(history.key[one.op]), _value(history, one))
     writer = label(one.write) if one.write >= 0 else ""
     saw = f"{reader} read {key} at {value}"
     if history.kind[one.op] == Kind.READ_LIST:

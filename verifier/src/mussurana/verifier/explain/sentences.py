@@ -13,7 +13,7 @@ from mussurana.verifier.engine.resolve import Resolved
 from mussurana.verifier.explain.cases import Order
 from mussurana.verifier.explain.cycles import Paths
 from mussurana.verifier.explain.shown import Cast, time_words
-from mussurana.verifier.history import Kind
+from mussurana.verifier.history import INITIAL, Kind
 from mussurana.verifier.verdict import EdgeKind, Event, Step
 
 _KINDS: dict[int, EdgeKind] = {
@@ -34,7 +34,10 @@ class Narrator:
 
     def version(self, version: int) -> str:
         op = int(self.resolved.version_op[version])
-        return "its initial version" if op < 0 else self.cast.seen(op)
+        if op >= 0:
+            return self.cast.seen(op)
+        name = self.cast.part.version_name(int(self.resolved.version_key[version]), INITIAL)
+        return "its initial version" if name == "initial" else name
 
     def steps(self, paths: Paths, edges: Sequence[int]) -> tuple[Step, ...]:
         """Edges in a row as steps between transactions; ticks and the way from begin to commit are passed over."""

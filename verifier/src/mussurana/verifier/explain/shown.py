@@ -43,7 +43,7 @@ class Cast:
         """What an operation saw or wrote, as a value or a list."""
         if self.part.kind[op] == Kind.READ_LIST:
             return "[" + ", ".join(self.part.value_name(v) for v in self.part.list_seen(op)) + "]"
-        return self.part.value_name(int(self.part.value[op]))
+        return self.part.version_name(int(self.part.key[op]), int(self.part.value[op]))
 
     def show(self, keys: set[str]) -> tuple[ShownTransaction, ...]:
         """All of them; `keys` are those that the story speaks of."""
@@ -73,5 +73,5 @@ class Cast:
             kind="write" if kind == Kind.WRITE else "append" if kind == Kind.APPEND else "read",
             key=self.key(op),
             version=self.seen(op),
-            previous="" if previous == NO_VALUE else self.part.value_name(previous),
+            previous="" if previous == NO_VALUE else self.part.version_name(int(self.part.key[op]), previous),
         )

@@ -17,6 +17,7 @@ a key of its own in place of each key that has a later version elsewhere.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,8 +25,9 @@ import numpy.typing as npt
 
 from mussurana.verifier.engine.arrays import adjacency
 from mussurana.verifier.engine.components import is_plain, put_edge, strong_components
-from mussurana.verifier.engine.prune import Pruned, count_below, reaches
-from mussurana.verifier.history import Ints
+from mussurana.verifier.engine.graph import Graph
+from mussurana.verifier.engine.prune import Open, Pruned, count_below, reaches
+from mussurana.verifier.history import Ints, SmallInts
 from mussurana.verifier.kernels import kernel
 
 Flags = npt.NDArray[np.bool_]
@@ -155,19 +157,39 @@ def reach(pruned: Pruned, txn: int) -> Flags:
 
 def find_past(pruned: Pruned, is_stable: Flags, is_live: Flags) -> Past:
     """Split the transactions of an accepted round. `is_live` tells keys that later transactions can touch."""
-    graph, opened, heads = pruned.graph, pruned.open, pruned.heads
+    graph, opened = pruned.graph, pruned.open
     clocks = pruned.clock, pruned.chain_of, pruned.index_in_chain
     readable = np.zeros(opened.size, bool)
-    find_candidates(opened, heads, *clocks, is_stable[graph.version_txn[opened.head_version]], readable)
+    find_candidates(opened, pruned.heads, *clocks, is_stable[graph.version_txn[opened.head_version]], readable)
     readable |= ~is_stable[graph.version_txn[opened.tail_version]]
-    source, target = _all_edges(pruned, readable)
 
+    def candidates(in_past: Flags) -> Flags:
+        found = np.zeros(opened.size, bool)
+        find_candidates(opened, pruned.heads, *clocks, in_past, found)
+        return found
+
+    return split_past(graph, opened, *_all_edges(pruned, readable), candidates, is_stable, is_live)
+
+
+def split_past(
+    graph: Graph,
+    opened: Open,
+    source: SmallInts,
+    target: SmallInts,
+    candidates: Callable[[Flags], Flags],
+    is_stable: Flags,
+    is_live: Flags,
+) -> Past:
+    """The past, given all edges that are known or possible between nodes of the graph.
+
+    `candidates` says which of the given open chains, those that the past wrote, may have the last version of their key.
+    """
     # Begin and commit of a transaction stay together, so here a transaction is one node whatever the level.
     txn_count, node = len(graph.txns), graph.node_txn.astype(np.int64)
     node[node < 0] = txn_count + np.arange(np.count_nonzero(node < 0))
-    source, target = node[source], node[target]
+    from_txn, to_txn = node[source], node[target]
     size = txn_count + int(np.count_nonzero(graph.node_txn < 0))
-    out_start, out_to, _ = adjacency(source, target, size)
+    out_start, out_to, _ = adjacency(from_txn, to_txn, size)
     reached = np.zeros(size, bool)
     mark_reached(np.flatnonzero(~is_stable), out_start, out_to, reached)
     past = ~reached[:txn_count]
@@ -177,16 +199,15 @@ def find_past(pruned: Pruned, is_stable: Flags, is_live: Flags) -> Past:
     is_whole = np.empty(len(last), bool)
     last_of_chains(graph.chains.chain_head, graph.chains.following, graph.version_txn, past, last, is_whole)
     first_last, last, is_whole = last[:key_count], last[key_count:], is_whole[key_count:]
-    candidate = np.zeros(opened.size, bool)
-    find_candidates(opened, heads, *clocks, last >= 0, candidate)
+    candidate = candidates(last >= 0)
     # A chain that goes on after the past comes after all others of the past; its part is the last.
     goes_on = np.zeros(key_count, bool)
     goes_on[opened.key[(last >= 0) & ~is_whole]] = True
     candidate &= ~goes_on[opened.key] | ~is_whole
     count = np.bincount(opened.key[candidate], minlength=key_count)
 
-    inside = ~reached[source] & ~reached[target]
-    component, component_count = strong_components(size, *adjacency(source[inside], target[inside], size)[:2])
+    inside = ~reached[from_txn] & ~reached[to_txn]
+    component, component_count = strong_components(size, *adjacency(from_txn[inside], to_txn[inside], size)[:2])
     component = component[:txn_count].astype(np.int64)
     is_open = np.zeros(component_count, bool)
     undecided = candidate & (count > 1)[opened.key] & is_live[opened.key]
@@ -201,7 +222,7 @@ def find_past(pruned: Pruned, is_stable: Flags, is_live: Flags) -> Past:
     return Past(past, past & is_open[component], component, last_version, owner)
 
 
-def _all_edges(pruned: Pruned, readable: Flags) -> tuple[np.ndarray, np.ndarray]:
+def _all_edges(pruned: Pruned, readable: Flags) -> tuple[SmallInts, SmallInts]:
     """Known edges and possible ones."""
     clocks = pruned.clock, pruned.chain_of, pruned.index_in_chain, pruned.settled, pruned.settled_start
     room = 2 * len(pruned.edges.source) + 1024

@@ -8,15 +8,17 @@ from time import perf_counter
 import numpy as np
 
 from mussurana.verifier.engine.decide import Decision, decide
-from mussurana.verifier.engine.graph import build_graph, keeps_sessions
-from mussurana.verifier.engine.prune import Pruned, prune
+from mussurana.verifier.engine.graph import Graph, build_graph, keeps_sessions
+from mussurana.verifier.engine.prune import Pruned
+from mussurana.verifier.engine.realtime import event_times
 from mussurana.verifier.engine.resolve import NEVER_WRITTEN, Resolved, resolve
 from mussurana.verifier.explain import explain, explain_impossible
 from mussurana.verifier.explain.cycles import Paths
-from mussurana.verifier.history import UNKNOWN_TIME, Ints, Kind
+from mussurana.verifier.history import UNKNOWN_TIME, Ints, Kind, ranges
 from mussurana.verifier.levels import LEVELS
 from mussurana.verifier.rounds.batch import ABORTED, COMMITTED, IN_DOUBT, PAST_VERSION, Batch
 from mussurana.verifier.rounds.forget import Flags, Past, find_past, reach, stable
+from mussurana.verifier.rounds.forget_by_time import find_past_by_time
 from mussurana.verifier.rounds.limits import Limits
 from mussurana.verifier.rounds.lost import LostVersions
 from mussurana.verifier.rounds.table import VersionTable
@@ -61,6 +63,8 @@ class LevelRounds:
     unchecked_reads: int = 0
     budget: int = 0  # how many times the last rounds ran out of it
     forgot_anything: bool = False
+    memory_ns: int = UNKNOWN_TIME  # without session order: what began before this is not followed
+    left_out_txns: int = 0  # in total: those that began before it, and those that there was no room for
 
     def __post_init__(self) -> None:
         self.level = LEVELS[self.settings.level]
@@ -74,12 +78,14 @@ class LevelRounds:
         outcome = Round()
         seconds = dict.fromkeys(("build", "prune", "solve", "explain", "forget"), 0.0)
         outcome.seconds = seconds
-        batch = Batch.join([self.retained, new])
+        too_old = (new.begin_ns < self.memory_ns) & (new.begin_ns != UNKNOWN_TIME)
+        self.left_out_txns += int(np.count_nonzero(too_old))
+        batch = Batch.join([self.retained, self._set_aside(new, too_old) if too_old.any() else new])
         while True:
             started = perf_counter()
             all_lost = LostVersions(lost.start, lost.end)
             all_lost.add(self.lost.start, self.lost.end)
-            window = make_window(batch, self.past, self.table, all_lost, self.names)
+            window = make_window(batch, self.past, self.table, all_lost, list(self.real_key), self.names)
             self.unchecked_reads += window.unchecked_reads
             resolved = resolve(window.history)
             seconds["build"] += perf_counter() - started
@@ -91,15 +97,18 @@ class LevelRounds:
                     break
                 bad = self._refused(window, resolved, decision, outcome)
             batch = self._set_aside(window.batch, bad)
-        batch = window.batch
+        started = perf_counter()
         if decision.gave_up:
             self.budget += 1
             outcome.unknown = "the search for an order ended without an answer; it will be tried again with more time"
-            self.retained = batch
-            return outcome
-        self.budget = 0
-        started = perf_counter()
-        self._forget(window, resolved, decision, last, now_ns, outcome)
+            self.retained = window.batch
+        else:
+            self.budget = 0
+            self._forget(window, resolved, decision, last, now_ns, outcome)
+        if len(self.retained) > self.limits.retained_txns_max:
+            older = np.arange(len(self.retained)) < len(self.retained) // 2
+            self.left_out_txns += int(np.count_nonzero(older))
+            self.retained = self._set_aside(self.retained, older)
         seconds["forget"] += perf_counter() - started
         return outcome
 
@@ -204,31 +213,32 @@ class LevelRounds:
         unread = (batch.status == IN_DOUBT) & ~resolved.in_effect
         expired = unread & (batch.received_ns <= now_ns - self.limits.in_doubt_ns_max)
         self.retained = batch
-        pruned = self._pruned(resolved, decision)
-        if pruned is not None and not pruned.too_wide and last is not None and len(pruned.graph.txns):
-            is_stable = self._stable(window, pruned, last)
-            if is_stable is not None:
-                for txn in np.flatnonzero(unread & ~expired):
-                    is_stable &= ~self._might_follow(window, pruned, int(txn))
-                is_live = np.array([int(key) not in self.real_key for key in window.keys], bool)
-                past = find_past(pruned, is_stable, is_live)
-                if (past.past & ~past.kept).any():
-                    self._let_go(window, resolved, pruned, past, is_live, expired, outcome)
-                    return
+        waiting = np.flatnonzero(unread & ~expired)
+        is_live = ~np.isin(window.keys, list(self.real_key))
+        past: Past | None = None
+        if last is not None and keeps_sessions(self.settings):
+            pruned = decision.pruned
+            if pruned is not None and not pruned.too_wide and len(pruned.graph.txns):
+                graph, is_stable = pruned.graph, self._stable(window, pruned, last)
+                if is_stable is not None:
+                    for txn in waiting:
+                        is_stable &= ~self._might_follow(window, pruned, int(txn))
+                    past = find_past(pruned, is_stable, is_live)
+        elif last is not None:
+            is_stable = self._stable_by_time(batch, resolved, last)
+            if is_stable is not None and is_stable.any() and not len(waiting):
+                graph = build_graph(resolved, self.settings, False)
+                times = event_times(window.history, graph.txns)
+                past = find_past_by_time(graph, times, self.settings.clock_drift_ns, is_stable[graph.txns], is_live)
+        if past is not None and (past.past & ~past.kept).any():
+            self._let_go(window, resolved, graph, past, is_live, expired, outcome)
+            return
         if expired.any():
             self.retained = self._set_aside(batch, expired)
-
-    def _pruned(self, resolved: Resolved, decision: Decision) -> Pruned | None:
-        """The known graph of this level; `decide` may have tried a stricter one, with sessions in order."""
-        if keeps_sessions(self.settings):
-            return decision.pruned
-        return prune(build_graph(resolved, self.settings, False))
 
     def _stable(self, window: Window, pruned: Pruned, last: dict[int, int]) -> Flags | None:
         """The transactions that come before all that is yet to come; None if that cannot be said of any."""
         batch, graph = window.batch, pruned.graph
-        if not keeps_sessions(self.settings):
-            return self._stable_by_time(window, pruned, last)
         local = np.full(len(batch), -1, np.int64)
         local[graph.txns] = np.arange(len(graph.txns))
         local[: window.past] = -1  # nothing new comes before these
@@ -252,17 +262,14 @@ class LevelRounds:
         tails = tails[(graph.version_key[tails] == key) & (graph.version_txn[tails] >= 0)]
         return [int(txn) for txn in graph.txns[graph.version_txn[tails]]] or [-1]
 
-    def _stable_by_time(self, window: Window, pruned: Pruned, last: dict[int, int]) -> Flags | None:
-        """Without session order a snapshot may be older than anything its session did. Ones older than a limit are not
-        followed, so that memory has one too; see `window.py` for what becomes of them."""
-        batch = window.batch
+    def _stable_by_time(self, batch: Batch, resolved: Resolved, last: dict[int, int]) -> Flags | None:
+        """Where sessions keep no order: what committed long before the last that was heard of any session."""
         ends = [int(batch.committed_ns[batch.session == session].max(initial=UNKNOWN_TIME)) for session in last]
         if not ends or min(ends) == UNKNOWN_TIME:
             return None
-        committed_ns = batch.committed_ns[pruned.graph.txns]
         horizon_ns = min(ends) - self.limits.snapshot_age_ns_max
-        known = (committed_ns != UNKNOWN_TIME) & (batch.status[pruned.graph.txns] == COMMITTED)
-        return np.asarray(known & (committed_ns <= horizon_ns))
+        known = (batch.committed_ns != UNKNOWN_TIME) & (batch.status == COMMITTED) & resolved.in_effect
+        return np.asarray(known & (batch.committed_ns <= horizon_ns))
 
     def _might_follow(self, window: Window, pruned: Pruned, doubtful: int) -> Flags:
         """Transactions that one in doubt, should it turn out to have committed, might have to precede."""
@@ -289,13 +296,13 @@ class LevelRounds:
         self,
         window: Window,
         resolved: Resolved,
-        pruned: Pruned,
+        graph: Graph,
         past: Past,
         is_live: Flags,
         expired: Flags,
         outcome: Round,
     ) -> None:
-        batch, graph = window.batch, pruned.graph
+        batch = window.batch
         in_past, kept = np.zeros(len(batch), bool), np.zeros(len(batch), bool)
         in_past[graph.txns] = past.past
         kept[graph.txns] = past.kept
@@ -317,6 +324,8 @@ class LevelRounds:
         self.retained = Batch.join([closed, witnesses, rest])
         self.past = len(closed) + len(witnesses)
         self.forgot_anything = True
+        if not keeps_sessions(self.settings):
+            self.memory_ns = max(self.memory_ns, int(batch.committed_ns[in_past].max(initial=UNKNOWN_TIME)))
         outcome.forgotten = len(batch) - len(self.retained)
         self.real_key = {int(key): self.real_key[key] for key in np.unique(closed.key).tolist() if key in self.real_key}
 
@@ -330,22 +339,21 @@ class LevelRounds:
         batch = window.batch.select(txns)
         if not len(batch):
             return batch
-        key = window.history.key[np.isin(window.batch.op_txn, txns)]
+        key = window.history.key[ranges(window.history.op_start[txns], window.history.op_start[txns + 1])]
         home = component[txns][batch.op_txn]
         is_write = batch.kind == Kind.WRITE
-        pair = np.stack([home, key.astype(np.int64)], axis=1)
-        pairs, pair_of = np.unique(pair, axis=0, return_inverse=True)
-        pair_of = pair_of.reshape(-1)
-        is_written = np.zeros(len(pairs), bool)
-        is_written[pair_of[is_write]] = True
-        stays = is_live[pairs[:, 1]] & (past.owner[pairs[:, 1]] == pairs[:, 0])
-        names = window.keys[pairs[:, 1]].copy()
+        pairs, pair_of = np.unique(home * len(window.keys) + key, return_inverse=True)
+        pair_home, pair_key = np.divmod(pairs, len(window.keys))
+        first_version = np.full(len(pairs), np.iinfo(np.int64).max)
+        np.minimum.at(first_version, pair_of[is_write], batch.version[is_write])
+        is_written = first_version < np.iinfo(np.int64).max
+        stays = is_live[pair_key] & (past.owner[pair_key] == pair_home)
+        names = window.keys[pair_key]
         for at in np.flatnonzero(~stays & is_written):
             real = self.real_key.get(int(names[at]), int(names[at]))
-            names[at] = _closed_name(real, int(batch.version[is_write & (pair_of == at)].min()))
+            names[at] = _closed_name(real, int(first_version[at]))
             self.real_key[int(names[at])] = real
-        own = _own_versions(batch, pair_of, is_write)
-        outside = ~own & (batch.seen >= PAST_VERSION)
+        outside = ~_written_at_home(batch, home) & (batch.seen >= PAST_VERSION)
         changed = replace(
             batch,
             key=names[pair_of],
@@ -357,7 +365,7 @@ class LevelRounds:
     def _latest_by_clock(self, batch: Batch, gone: Flags) -> Batch:
         """Of what is past, those with the latest begin and the latest commit: whoever clocks prove to be before
         them came before the past. Without operations; only where the level looks at clocks."""
-        if not self.level.real_time:
+        if not self.level.real_time or not keeps_sessions(self.settings):
             return Batch.empty()
         commit_low = np.where(batch.commit_ns != UNKNOWN_TIME, batch.commit_ns, batch.begin_ns)
         chosen = set()
@@ -369,14 +377,12 @@ class LevelRounds:
         return some.select_ops(np.zeros(len(some.kind), bool))
 
 
-def _own_versions(batch: Batch, pair_of: Ints, is_write: Flags) -> Flags:
-    """Per operation: whether what it saw was written to that key within its component."""
-    written = np.unique(np.stack([pair_of[is_write], batch.version[is_write]], axis=1), axis=0)
-    seen = np.stack([pair_of, batch.seen], axis=1)
-    both = np.concatenate([written, seen])
-    _, number = np.unique(both, axis=0, return_inverse=True)
-    number = number.reshape(-1)
-    return np.isin(number[len(written) :], number[: len(written)])
+def _written_at_home(batch: Batch, home: Ints) -> Flags:
+    """Per operation: whether what it saw was written in its own component. No write id is used twice."""
+    writes = np.flatnonzero(batch.kind == Kind.WRITE)
+    writes = writes[np.argsort(batch.version[writes])]
+    at = np.minimum(np.searchsorted(batch.version[writes], batch.seen), len(writes) - 1)
+    return np.asarray((batch.version[writes[at]] == batch.seen) & (home[writes[at]] == home))
 
 
 def _closed_name(key: int, version: int) -> int:

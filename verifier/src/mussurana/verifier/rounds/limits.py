@@ -35,6 +35,10 @@ class Limits:
     snapshot_age_ns_max: int = 10 * SECOND_NS
     """Only without session order (generalized-si): older snapshots are not followed but count as unknown."""
 
+    retained_txns_max: int = 2_000_000
+    """Transactions that a level remembers, about 400 bytes each. Beyond it the older half is left out of the check, as
+    if it had been lost: a session that never fences, or blind writes at a snapshot level, may come to that."""
+
     violations_explained_max: int = 8
     """Counterexamples per round. When a database breaks its promise all the time, the rest is only counted."""
 

@@ -10,15 +10,15 @@ forgotten.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 
 import numpy as np
 
-from mussurana.verifier.history import NO_VALUE, UNKNOWN_TIME, Kind
+from mussurana.verifier.history import NO_VALUE, UNKNOWN_TIME, Ints, Kind, SmallInts
 from mussurana.verifier.rounds.admission import Admission
-from mussurana.verifier.rounds.batch import COMMITTED, Batch
+from mussurana.verifier.rounds.batch import COMMITTED, PAST_VERSION, Batch
 from mussurana.verifier.rounds.fragments import BadFragment, decode
 from mussurana.verifier.rounds.level import Found, LevelRounds
 from mussurana.verifier.rounds.limits import Limits
@@ -181,16 +181,14 @@ class Verifier:
     def _deliver(self, known: Collector, batch: Batch, received_ns: int) -> None:
         if not len(batch):
             return
-        numbers, session_of = np.unique(batch.session, return_inverse=True)
-        ours, position = np.empty(len(numbers), np.int32), np.empty(len(batch), np.int64)
-        for at, number in enumerate(numbers.tolist()):
+        ours, position = np.empty(len(batch), np.int32), np.empty(len(batch), np.int64)
+        for number, mine in by_session(batch.session):
             session = self._session(known, number)
-            mine = np.flatnonzero(session_of == at)
-            ours[at] = known.sessions[number]
+            ours[mine] = known.sessions[number]
             position[mine] = session.delivered + np.arange(len(mine))
             session.delivered += len(mine)
             session.heard_ns = received_ns
-        self.admission.deliver(replace(batch, session=ours[session_of], position=position))
+        self.admission.deliver(replace(batch, session=ours, position=position))
 
     def _lose(self, tag: int, first: int, end: int) -> None:
         base = tag << COUNTER_BITS
@@ -227,9 +225,8 @@ class Verifier:
         fences = (batch.key == FENCE_KEY) & (batch.kind == Kind.WRITE)
         chained = np.zeros(len(batch), bool)  # write fences that say which fence they follow
         chained[batch.op_txn[fences & ((batch.previous != NO_VALUE) | _reads_fence(batch))]] = True
-        for number in np.unique(batch.session).tolist():
+        for number, mine in by_session(batch.session):
             session = self.sessions[number]
-            mine = np.flatnonzero(batch.session == number)
             session.admitted = int(batch.position[mine[-1]]) + 1
             due = session.fence_due
             if due < 0 or due > int(batch.position[mine[-1]]):
@@ -331,6 +328,8 @@ class Verifier:
         return self.sessions[number].name
 
     def _version_name(self, version: int) -> str:
+        if version == PAST_VERSION:
+            return "an earlier version"
         owner = self.collectors.get(self.tags.get(tag_of(version), b""))
         return f"v{counter_of(version)}" + (f"@{owner.number}" if owner else "")
 
@@ -361,7 +360,9 @@ class Verifier:
             table_keys={level.settings.level: len(level.table) for level in self.levels},
             sessions_open=open_sessions,
             sessions_idle=len(self.sessions) - open_sessions,
-            unknown_txns=self.admission.given_up_txns + self.unchecked["unfenced"],
+            unknown_txns=self.admission.given_up_txns
+            + self.unchecked["unfenced"]
+            + sum(level.left_out_txns for level in self.levels),
             unchecked_reads={
                 "absent": self.unchecked["absent"],
                 "lost": sum(level.unchecked_reads for level in self.levels),
@@ -372,6 +373,14 @@ class Verifier:
                 default=0,
             ),
         )
+
+
+def by_session(session: SmallInts) -> Iterator[tuple[int, Ints]]:
+    """Each session with the places of its transactions, in order."""
+    order = np.argsort(session, kind="stable")
+    if len(order):
+        first = np.flatnonzero(np.append(True, np.diff(session[order]) != 0))
+        yield from zip(session[order[first]].tolist(), np.split(order, first[1:]), strict=True)
 
 
 def _reads_fence(batch: Batch) -> np.ndarray:

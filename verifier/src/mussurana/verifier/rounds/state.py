@@ -48,6 +48,8 @@ def save(machine: Verifier) -> bytes:
                 "unchecked_reads": level.unchecked_reads,
                 "budget": level.budget,
                 "forgot_anything": level.forgot_anything,
+                "memory_ns": level.memory_ns,
+                "left_out_txns": level.left_out_txns,
             }
             for level in machine.levels
         ],
@@ -122,7 +124,7 @@ def _restore_level(level: LevelRounds, name: str, columns: dict[str, np.ndarray]
     level.lost = _get_lost(columns, f"{name}.lost")
     level.table.put(columns[f"{name}.table_key"], columns[f"{name}.table_version"])
     level.real_key = dict(memory["real_key"])
-    for field in ("past", "unchecked_reads", "budget", "forgot_anything"):
+    for field in ("past", "unchecked_reads", "budget", "forgot_anything", "memory_ns", "left_out_txns"):
         setattr(level, field, memory[field])
 
 

@@ -69,14 +69,19 @@ class Window:
     unchecked_reads: int  # of versions that are lost
 
 
-def make_window(batch: Batch, past: int, table: VersionTable, lost: LostVersions, names: Names) -> Window:
+def make_window(
+    batch: Batch, past: int, table: VersionTable, lost: LostVersions, closed: list[int], names: Names
+) -> Window:
+    """`closed` are the keys that stand for closed ones; see `LevelRounds._closed`."""
     unchecked = 0
     if len(lost):
         is_lost = lost.has(batch.seen)
         unchecked = int(np.count_nonzero(is_lost))
         batch = batch.without_reads(is_lost)
     keys, key = np.unique(batch.key, return_inverse=True)
-    current = table.get(keys)[key]
+    initial = table.get(keys)
+    current = initial[key]
+    initial[np.isin(keys, closed)] = PAST_VERSION
     is_read = batch.kind == Kind.READ
 
     def as_value(version: Ints) -> Ints:
@@ -100,6 +105,7 @@ def make_window(batch: Batch, past: int, table: VersionTable, lost: LostVersions
         session_names=Named(sessions.astype(np.int64), names.session),
         key_names=Named(keys, names.key),
         value_names=VersionNames(names.version),
+        initial_names=Named(initial, lambda version: names.version(version) if version else ""),
         past=past,
     )
     return Window(batch, past, keys, history, unchecked)
