@@ -63,7 +63,7 @@ class TestCollector:
             if credentials
             else grpc.insecure_channel(address, options)
         )
-        call = self._channel.stream_stream("/mussurana.v1.Ingest/Stream", None, Download.FromString)
+        call: Any = self._channel.stream_stream("/mussurana.v1.Ingest/Stream", None, Download.FromString)
         metadata = (("authorization", f"Bearer {token}"),) if token else ()
         self.answers = call(self._sent(), timeout=TIMEOUT_SECONDS, metadata=metadata)
         self.durable = 0

@@ -38,7 +38,7 @@ def running(
     prepare: Callable[[Service], None] = lambda service: None,
     **flags: str,
 ) -> Iterator[Running]:
-    """Serve until the block ends, then end as SIGTERM would have it. `prepare` may change the parts before they start."""
+    """Serve until the block ends, then end as SIGTERM would have it. `prepare` may change parts before they start."""
     config = load(None, {}, {**QUICK, "data": str(data), **flags})
     found: list[Running] = []
     failed: list[BaseException] = []
