@@ -6,13 +6,16 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from prometheus_client.core import Metric
+from prometheus_client.core import GaugeMetricFamily, Metric
 
-from mussurana.verifier.daemon.metrics import counter, gauge
+from mussurana.verifier.daemon.metrics import ANOMALIES, OTHER, counter, gauge, known_anomaly
 from mussurana.verifier.rounds.outcome import Gauges
 
 if TYPE_CHECKING:
     from mussurana.verifier.daemon.service import Service
+
+UNCHECKED_REASONS = ("absent", "lost")
+"""As the machine has them, for zeros before there is a machine."""
 
 
 def machine_metrics(service: Service, levels: Sequence[str]) -> Iterator[Metric]:
@@ -29,12 +32,20 @@ def machine_metrics(service: Service, levels: Sequence[str]) -> Iterator[Metric]
         float(progress.state in ("catching up", "verifying") and not progress.trouble),
     )
     yield gauge(
+        "mussurana_verification_heartbeat_timestamp_seconds",
+        "When the verifying thread last said where it stands; many times a second unless a round is long.",
+        progress.said_ns / 1e9,
+    )
+    silent_seconds = max(0, service.clock.now_ns() - progress.said_ns) / 1e9
+    yield gauge(
         "mussurana_verification_lag_current_seconds",
         "Age of the oldest fragment that has no verdict yet; 0 if all have.",
-        progress.lag_seconds,
+        progress.lag_seconds + silent_seconds if progress.lag_seconds else 0.0,
     )
     yield gauge(
-        "mussurana_log_behind_bytes", "Bytes of the log that have not been verified.", progress.log_behind_bytes
+        "mussurana_log_behind_bytes",
+        "Bytes of the log that have not been verified.",
+        service.verification.behind_bytes(),
     )
     yield gauge(
         "mussurana_retained_transactions",
@@ -83,7 +94,7 @@ def machine_metrics(service: Service, levels: Sequence[str]) -> Iterator[Metric]
     yield counter(
         "mussurana_lost_transactions", "Transactions in gaps, as far as known.", gauges.lost_txns if gauges else 0
     )
-    unchecked: dict[str, float] = {reason: float(n) for reason, n in (gauges.unchecked_reads if gauges else {}).items()}
+    unchecked: dict[str, float] = dict.fromkeys(UNCHECKED_REASONS, 0.0) | (gauges.unchecked_reads if gauges else {})
     yield counter("mussurana_unchecked_reads", "Reads that could not be checked.", unchecked, "reason")
 
 
@@ -91,6 +102,7 @@ def storage_metrics(service: Service) -> Iterator[Metric]:
     yield gauge("mussurana_log_bytes", "Size of the ingest log.", service.log.size_bytes())
     yield gauge("mussurana_journal_bytes", "Size of the journal of rounds.", service.journal.size_bytes())
     yield gauge("mussurana_violations_bytes", "Size of the stored violations.", service.violations.size_bytes())
+    yield violation_times(service)
     yield gauge("mussurana_checkpoint_bytes", "Size of the last checkpoint.", service.checkpoints.size_bytes)
     yield gauge(
         "mussurana_checkpoint_timestamp_seconds",
@@ -107,7 +119,29 @@ def storage_metrics(service: Service) -> Iterator[Metric]:
     )
     yield gauge("mussurana_collectors_connected", "Collectors that are connected.", service.ingest.connected)
     yield gauge(
+        "mussurana_collectors_silent",
+        "Collectors whose stream broke off, and that have not come back; after a day they no longer count.",
+        service.ingest.silent,
+    )
+    yield gauge(
         "mussurana_clock_ahead_seconds",
         "How far the machine's clock was set back and has not caught up yet.",
         service.clock.ahead_seconds(),
     )
+
+
+def violation_times(service: Service) -> Metric:
+    """From what is stored, so that a restart neither forgets a violation nor makes an old one look new."""
+    family = GaugeMetricFamily(
+        "mussurana_violation_timestamp_seconds",
+        "When the last violation was found; 0 if none is stored.",
+        labels=["level", "anomaly"],
+    )
+    found = {(level, anomaly): 0 for level in service.config.verify.levels for anomaly in (*ANOMALIES, OTHER)}
+    for each in service.violations.summaries():
+        key = each.level, known_anomaly(each.anomaly)
+        if key in found:
+            found[key] = max(found[key], each.found_ns)
+    for labels, found_ns in found.items():
+        family.add_metric(labels, found_ns / 1e9)
+    return family

@@ -351,7 +351,12 @@ class Verification:
         gauges = changes.get("gauges") or self._board.progress.gauges
         if gauges and gauges.waiting_since_ns:
             oldest_ns = min(oldest_ns or gauges.waiting_since_ns, gauges.waiting_since_ns)
-        lag_seconds = max(0, self._clock.now_ns() - oldest_ns) / 1e9 if oldest_ns else 0.0
+        now_ns = self._clock.now_ns()
+        lag_seconds = max(0, now_ns - oldest_ns) / 1e9 if oldest_ns else 0.0
         self._board.progress = replace(
-            self._board.progress, log_behind_bytes=self.behind_bytes(), lag_seconds=lag_seconds, **changes
+            self._board.progress,
+            log_behind_bytes=self.behind_bytes(),
+            lag_seconds=lag_seconds,
+            said_ns=now_ns,
+            **changes,
         )
