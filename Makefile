@@ -12,10 +12,10 @@ DATABASES := psycopg[binary,pool] SQLAlchemy greenlet aiosqlite alembic pixeltab
 PROTO_COMPILER := grpcio-tools==1.76.0 # an old one: its stubs run with old and new versions of protobuf
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint format demo bench fuzz alerts manifests dashboard metrics proto clean
+.PHONY: help test lint format demo bench bench-online soak crash fuzz alerts manifests docs proto clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
 
 test: lint ## everything that has to hold: lint, then the tests (ARGS="-k name" for some of them)
 	@$(RUN) pytest $(ARGS)
@@ -34,6 +34,15 @@ demo: $(READY) ## an accepted and a rejected history, with the counterexample as
 bench: $(READY) ## time the checker on recorded and generated histories (HISTORIES=directory ARGS="--only name")
 	@$(RUN) bench $(ARGS) $(if $(HISTORIES),"$(HISTORIES)")
 
+bench-online: $(READY) ## throughput and lag of the daemon under load (ARGS=--help)
+	@$(RUN) bench.online $(ARGS)
+
+soak: $(READY) ## ten million transactions into one daemon: memory and rounds stay flat (ARGS=--help)
+	@$(RUN) bench.online.soak $(ARGS)
+
+crash: $(READY) ## kill -9 of a daemon under load, 200 times (ARGS=--help)
+	@$(RUN) tests.daemon.crash $(ARGS)
+
 fuzz: $(READY) ## random histories against brute force, for as long as you like (ARGS=--help)
 	@$(RUN) tests.fuzz $(ARGS)
 
@@ -44,11 +53,10 @@ manifests: $(READY) ## lint and render what is in deploy/ with the programs that
 	@$(RUN) pip --quiet install --constraint constraints.txt $(MANIFEST_TOOLS)
 	@$(RUN) pytest -rs -m "not live" tests/deploy $(ARGS)
 
-dashboard: $(READY) ## write the Grafana dashboard anew from deploy/grafana/dashboard.py
-	@$(RUN) deploy.grafana.dashboard >deploy/grafana/dashboards/mussurana.json
-
-metrics: $(READY) ## write docs/metrics.md anew from what the daemon exports
+docs: $(READY) ## write anew what is made from code: docs/configuration.md, docs/metrics.md, the Grafana dashboard
+	@$(RUN) mussurana.verifier.daemon.config >docs/configuration.md
 	@$(RUN) deploy.metrics_reference >docs/metrics.md
+	@$(RUN) deploy.grafana.dashboard >deploy/grafana/dashboards/mussurana.json
 
 proto: ## make the stubs anew from proto/*.proto
 	@$(PYTHON) -m venv .venv/proto && .venv/proto/bin/pip --quiet install $(PROTO_COMPILER)

@@ -23,7 +23,7 @@ LEVEL = "serializable"  # one will do: with more there are more series, and no o
 HEAD = """\
 # Metrics of the daemon
 
-Made by `make metrics` from what a daemon exports; a test compares the two.
+Made by `make docs` from what a daemon exports; a test compares the two.
 
 Served at `/metrics` on `http.listen`, in Prometheus' text format and units. Every series is there from the start, with
 a zero. Labels have known values only, so that the number of series is bounded: about {series} per daemon with one
@@ -31,7 +31,8 @@ level, and about {level_series} more for each further one. `level` is one of `ve
 {anomalies}, or `other`.
 
 Counters begin at zero when the daemon starts. `mussurana_violation_timestamp_seconds`, sizes and what is retained come
-from the data directory and survive a restart. [deploying.md](deploying.md) says which of them to look at, [runbooks](runbooks/index.md) what to do about the alerts.
+from the data directory and survive a restart. [Operating](operating.md) says which of them to look at, and
+[runbooks](runbooks/index.md) what to do about the alerts.
 """
 
 TAIL = """

@@ -1,6 +1,6 @@
 """The Grafana dashboard, as code: python -m deploy.grafana.dashboard > deploy/grafana/dashboards/mussurana.json
 
-A panel is a line or two here and forty lines of JSON there; `make dashboard` writes them and a test compares the two.
+A panel is a line or two here and forty lines of JSON there; `make docs` writes them and a test compares the two.
 Everything is filtered by the variables `instance` (which daemon) and `level`.
 """
 

@@ -24,7 +24,9 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> None:
         cli.main(["check", str(written(tmp_path_factory.mktemp("compiled") / "h.mus", text))])
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["check", "--help"], ["--version"], ["check"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["check", "--help"], ["--version"], ["check"], ["serve", "--help"], ["replay"]]
+)
 def test_help_waits_for_neither_numpy_nor_numba(arguments: list[str]) -> None:
     program = (
         "import sys; from mussurana.verifier.cli import main\n"

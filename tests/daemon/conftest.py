@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -36,10 +36,11 @@ def running(
     check: FragmentCheck = lambda fragment: None,
     *,
     prepare: Callable[[Service], None] = lambda service: None,
+    settings: Mapping[str, str] | None = None,
     **flags: str,
 ) -> Iterator[Running]:
     """Serve until the block ends, then end as SIGTERM would have it. `prepare` may change parts before they start."""
-    config = load(None, {}, {**QUICK, "data": str(data), **flags})
+    config = load(None, {}, {**QUICK, "data": str(data), **(settings or {}), **flags})
     found: list[Running] = []
     failed: list[BaseException] = []
     is_ready = threading.Event()

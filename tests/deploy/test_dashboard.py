@@ -36,7 +36,7 @@ def expressions() -> Iterator[str]:
 
 
 def test_the_file_is_what_the_code_makes() -> None:
-    assert written() == dashboard(), "make dashboard"
+    assert written() == dashboard(), "make docs"
 
 
 def test_it_asks_only_for_what_is_exported_from_the_start(exported: list[Metric]) -> None:

@@ -15,7 +15,7 @@ FLAGS = ("_running", "_acknowledging")
 
 
 def test_the_page_is_current() -> None:
-    assert PAGE.read_text() == reference(), "make metrics"
+    assert PAGE.read_text() == reference(), "make docs"
 
 
 def test_every_family_has_a_series_from_the_start(exported: list[Metric]) -> None:

@@ -19,6 +19,7 @@ from mussurana.verifier.commands.base import (
     INTERRUPTED,
     REJECTED,
     UNKNOWN,
+    CommandError,
     OutputError,
     Parser,
     duration_ns,
@@ -190,7 +191,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         code: int = options.run(options)
         return code
-    except (HistoryError, OutputError, ImportError) as error:
+    except (HistoryError, CommandError, ImportError) as error:
         message = str(error)
     except OSError as error:
         message = f"{error.filename}: {error.strerror}" if error.filename else str(error)

@@ -16,7 +16,11 @@ INTERRUPTED = 130  # as shells have it: 128 and the number of the signal
 _UNITS_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "": 10**9}
 
 
-class OutputError(Exception):
+class CommandError(Exception):
+    """What a command cannot do. The message is all that its user needs to see."""
+
+
+class OutputError(CommandError):
     """Something could not be written. The message names it and says why."""
 
 

@@ -14,8 +14,9 @@ from mussurana.verifier.daemon.config import ConfigError, load, options
 
 if TYPE_CHECKING:
     from mussurana.verifier.commands.base import Commands
-    from mussurana.verifier.daemon.config import Config
+    from mussurana.verifier.daemon.config import Config, Rounds
     from mussurana.verifier.daemon.machine import FragmentCheck, Machine, MachineFactory
+    from mussurana.verifier.rounds.limits import Limits
     from mussurana.wire.history_pb2 import Fragment
 
 
@@ -76,26 +77,33 @@ def machine_factory(config: Config) -> MachineFactory:
     """Imports the machine, and numba with it, when it is called: in the verifying thread, while fragments come in."""
 
     def make(state: bytes | None) -> Machine:
-        from mussurana.verifier.rounds.limits import Limits
         from mussurana.verifier.rounds.machine import Verifier
+        from mussurana.verifier.rounds.warm import warm_up
         from mussurana.verifier.verdict import Settings
 
         drift_ns = round(config.verify.clock_drift_seconds * 1e9)
         levels = [Settings(level, clock_drift_ns=drift_ns) for level in config.verify.levels]
-        rounds = config.rounds
-        limits = Limits(
-            round_interval_ns=round(rounds.interval_seconds * 1e9),
-            round_txns_max=rounds.txns_max,
-            wait_ns_max=round(rounds.wait_seconds_max * 1e9),
-            waiting_txns_max=rounds.waiting_txns_max,
-            silence_ns_max=round(rounds.silence_seconds_max * 1e9),
-            in_doubt_ns_max=round(rounds.in_doubt_seconds_max * 1e9),
-            snapshot_age_ns_max=round(rounds.snapshot_age_seconds_max * 1e9),
-            violations_explained_max=rounds.violations_explained_max,
-        )
+        warm_up(levels)
+        limits = limits_of(config.rounds)
         return Verifier(levels, limits) if state is None else Verifier.from_state(levels, limits, state)
 
     return make
+
+
+def limits_of(rounds: Rounds) -> Limits:
+    from mussurana.verifier.rounds.limits import Limits
+
+    return Limits(
+        round_interval_ns=round(rounds.interval_seconds * 1e9),
+        round_txns_max=rounds.txns_max,
+        wait_ns_max=round(rounds.wait_seconds_max * 1e9),
+        waiting_txns_max=rounds.waiting_txns_max,
+        retained_txns_max=rounds.retained_txns_max,
+        silence_ns_max=round(rounds.silence_seconds_max * 1e9),
+        in_doubt_ns_max=round(rounds.in_doubt_seconds_max * 1e9),
+        snapshot_age_ns_max=round(rounds.snapshot_age_seconds_max * 1e9),
+        violations_explained_max=rounds.violations_explained_max,
+    )
 
 
 def check_fragment() -> FragmentCheck:

@@ -33,8 +33,6 @@ class Progress:
 
     state: str = "starting"  # starting, catching up, verifying, stopped
     gauges: Gauges | None = None
-    log_behind_bytes: int = 0  # of the log that have not been fed
-    lag_seconds: float = 0.0  # age of the oldest fragment without a verdict; 0 if there is none
     rerun_steps: int = 0  # taken again since the start
     differences: int = 0  # of those, how many found something else
     trouble: str = ""  # what keeps verification from going on

@@ -8,13 +8,14 @@ from typing import Any
 
 import grpc
 
+from mussurana.verifier.commands.base import CommandError
 from mussurana.wire import query_pb2 as wire
 
 TIMEOUT_SECONDS = 10.0
 """For an answer: a daemon that takes longer is not well, and should be looked at with /-/healthy."""
 
 
-class CallError(Exception):
+class CallError(CommandError):
     """The daemon cannot be reached or said no. The message is for people."""
 
 

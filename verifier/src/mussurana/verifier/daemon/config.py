@@ -134,6 +134,11 @@ class Rounds:
         30.0, SECONDS, "How long a transaction waits for the writer of something it saw; then that is not checked."
     )
     waiting_txns_max: int = option(1_000_000, number(1, 1 << 30), "How many may wait, at about 300 bytes each.")
+    retained_txns_max: int = option(
+        2_000_000,
+        number(1000, 1 << 30),
+        "How many each level remembers, at about 400 bytes; beyond it the older half is no longer checked.",
+    )
     silence_seconds_max: float = option(
         60.0,
         SECONDS,

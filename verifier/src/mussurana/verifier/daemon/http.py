@@ -15,6 +15,9 @@ from mussurana.verifier.daemon.metrics import Metrics
 REQUEST_SECONDS_MAX = 10
 """For a client to send its request: whoever takes longer is not a monitoring system."""
 
+POLL_SECONDS = 0.05
+"""Between looks whether it is time to end."""
+
 Page = Callable[[], tuple[HTTPStatus, str, bytes]]
 """Status, type and content."""
 
@@ -60,7 +63,9 @@ class HttpServer:
 
         self._server = Server((host.strip("[]"), int(port)), Handler)
         self.port: int = self._server.server_address[1]
-        self._thread = threading.Thread(target=self._server.serve_forever, name="http", daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(POLL_SECONDS,), name="http", daemon=True
+        )
 
     def start(self) -> None:
         self._thread.start()

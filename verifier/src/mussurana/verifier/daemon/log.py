@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mussurana.verifier.daemon.files import size_bytes
-from mussurana.verifier.daemon.sequences import Sequences, index_path, read_index, write_index
+from mussurana.verifier.daemon.sequences import Sequences, read_index, write_index
 from mussurana.wire.segments import (
     FILE_HEADER,
     MAGIC,
@@ -101,6 +101,7 @@ class IngestLog:
         before = self._appender.number
         self._appender.append([entry.to_bytes() for entry in entries])
         if before and self._appender.number != before:
+            self.sequences.forget(entries[-1].received_ns)
             with suppress(OSError):  # without it a start reads the segment instead
                 write_index(self.directory, before, self.sequences)
         try:
@@ -123,8 +124,9 @@ class IngestLog:
                 break
             kept += segment_path(self.directory, number).stat().st_size
         gone = self._appender.remove_before(first)
-        for number in numbers[: max(0, gone - 1)]:  # the last index tells what was in the segments before the first one
-            index_path(self.directory, number).unlink(missing_ok=True)
+        for path in self.directory.glob("*.idx"):
+            if path.stem.isdecimal() and int(path.stem) < first - 1:  # the last one tells what was before the first
+                path.unlink(missing_ok=True)
         return gone
 
     def known_before(self, segment: int) -> Sequences:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mussurana.verifier.daemon.service import Service
 
 UNCHECKED_REASONS = ("absent", "lost")
-"""As the machine has them, for zeros before there is a machine."""
+"""Why the machine may leave a read unchecked."""
 
 
 def machine_metrics(service: Service, levels: Sequence[str]) -> Iterator[Metric]:
@@ -36,11 +36,10 @@ def machine_metrics(service: Service, levels: Sequence[str]) -> Iterator[Metric]
         "When the verifying thread last said where it stands; many times a second unless a round is long.",
         progress.said_ns / 1e9,
     )
-    silent_seconds = max(0, service.clock.now_ns() - progress.said_ns) / 1e9
     yield gauge(
         "mussurana_verification_lag_current_seconds",
         "Age of the oldest fragment that has no verdict yet; 0 if all have.",
-        progress.lag_seconds + silent_seconds if progress.lag_seconds else 0.0,
+        service.verification.lag_seconds(),
     )
     yield gauge(
         "mussurana_log_behind_bytes",
@@ -94,7 +93,9 @@ def machine_metrics(service: Service, levels: Sequence[str]) -> Iterator[Metric]
     yield counter(
         "mussurana_lost_transactions", "Transactions in gaps, as far as known.", gauges.lost_txns if gauges else 0
     )
-    unchecked: dict[str, float] = dict.fromkeys(UNCHECKED_REASONS, 0.0) | (gauges.unchecked_reads if gauges else {})
+    unchecked = dict.fromkeys((*UNCHECKED_REASONS, OTHER), 0.0)
+    for reason, reads in (gauges.unchecked_reads if gauges else {}).items():
+        unchecked[reason if reason in unchecked else OTHER] += reads
     yield counter("mussurana_unchecked_reads", "Reads that could not be checked.", unchecked, "reason")
 
 

@@ -147,6 +147,7 @@ class Service:
         self._address = ""
         self._serving = False
         self.stopping = asyncio.Event()
+        self.has_ended = True  # unless a thread is still at work, which only the end of the process ends
 
     async def run(self, ready: Callable[[str, int], None] = lambda ingest, http: None) -> None:
         """Serve until `stopping` is set, then end in order. `ready` is told the address and the port that are used."""
@@ -190,13 +191,14 @@ class Service:
         self.ingest.close()
         await server.stop(STOP_SECONDS)
         await asyncio.to_thread(self.committer.close)
-        await asyncio.to_thread(self.verification.close, self.config.drain_seconds)
+        self.has_ended = await asyncio.to_thread(self.verification.close, self.config.drain_seconds)
         await asyncio.to_thread(self.webhook.close)
         if self.http:
             await asyncio.to_thread(self.http.close)
-        for part in (self.log, self.journal, self.violations):
-            part.close()
-        os.close(self._lock)
+        if self.has_ended:
+            for part in (self.log, self.journal, self.violations):
+                part.close()
+            os.close(self._lock)
         logger.info("ended", extra={"event": "ended"})
 
     def reload(self, load: Callable[[], Config]) -> None:
@@ -298,7 +300,7 @@ def serve(load: Callable[[], Config], make_machine: MachineFactory, check: Fragm
     config = load()
     logs.set_up(config.log_level)
 
-    async def main() -> None:
+    async def main() -> bool:
         try:
             service = Service(config, make_machine, check)
         except OSError as error:
@@ -309,5 +311,8 @@ def serve(load: Callable[[], Config], make_machine: MachineFactory, check: Fragm
         with suppress(AttributeError):
             loop.add_signal_handler(signal.SIGHUP, service.reload, load)
         await service.run()
+        return service.has_ended
 
-    asyncio.run(main())
+    if not asyncio.run(main()):
+        logging.shutdown()
+        os._exit(0)  # a kernel that is still running must not meet an interpreter that is being taken down

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -37,6 +36,9 @@ TICK_SECONDS = 0.02
 
 GAUGES_SECONDS = 0.5
 """Between looks at the machine's gauges, unless a round was finished."""
+
+END_SECONDS = 15.0
+"""Beyond the time for draining, for a round to finish and a checkpoint to be written."""
 
 RETRY_SECONDS = 0.5
 """Between attempts on a disk that refuses."""
@@ -88,7 +90,7 @@ class Verification:
         self._quiet: list[tuple[Position, int]] = []
         self._fed_bytes = 0  # since the last checkpoint
         self._looked_at = 0.0
-        self._unverified: deque[int] = deque()  # when each fragment without a verdict was received
+        self._unverified: list[int] = []  # when each fragment without a verdict was closed; replaced, never emptied
         self._wake = threading.Event()
         self._closing = threading.Event()
         self._drain_until = 0.0
@@ -104,13 +106,21 @@ class Verification:
         """There is more in the log. From any thread."""
         self._wake.set()
 
-    def close(self, drain_seconds: float) -> None:
-        """Verify what is in the log, for this long at most, write a checkpoint and end."""
+    def close(self, drain_seconds: float) -> bool:
+        """Verify what is in the log, for this long at most, write a checkpoint and end.
+
+        Returns whether it has ended. A machine that is being compiled, or a long search, is not waited for; whatever is
+        not in the last checkpoint will be verified again.
+        """
         self._drain_until = monotonic() + drain_seconds
         self._closing.set()
         self._wake.set()
-        self._thread.join()
+        self._thread.join(drain_seconds + END_SECONDS)
+        if self._thread.is_alive():
+            logger.warning("ended in the middle of a round", extra={"event": "verification_abandoned"})
+            return False
         self._writer.shutdown()
+        return True
 
     def behind_bytes(self) -> int:
         """How much of the log has not been fed; whole segments in between count as far as they are there."""
@@ -119,6 +129,17 @@ class Verification:
             return durable.offset - fed_to.offset
         between = self._log.segment_sizes(fed_to.segment, durable.segment)
         return max(0, sum(between) - fed_to.offset) + durable.offset
+
+    def lag_seconds(self) -> float:
+        """Age of the oldest fragment without a verdict, or of the oldest transaction that waits; 0 for neither.
+
+        What has not even been read from the log is younger; if nothing else is there, its age is not known but small.
+        """
+        oldest_ns = self._unverified[:1]
+        gauges = self._board.progress.gauges
+        if gauges and gauges.waiting_since_ns:
+            oldest_ns.append(gauges.waiting_since_ns)
+        return max(0, self._clock.now_ns() - min(oldest_ns)) / 1e9 if oldest_ns else 0.0
 
     def _run(self) -> None:
         try:
@@ -187,7 +208,7 @@ class Verification:
         again = self._step_of(step.number, step.log, step.now_ns, step.force, outcomes)
         different = difference(step, again)
         self._step = step.number
-        self._unverified.clear()
+        self._unverified = []
         self._metrics.steps_rerun.inc()
         progress = self._board.progress
         if different:
@@ -250,9 +271,7 @@ class Verification:
             return
         step = self._step_of(self._step + 1, self._fed_to, now_ns, force, outcomes)
         self._until_written(lambda: self._journal.append(step))
-        self._step, self._quiet = step.number, []
-        self._unverified.clear()
-        self._looked_at = 0.0
+        self._step, self._quiet, self._looked_at = step.number, [], 0.0
         new = self._store(list(step.violations))
         for violation in new:
             self._metrics.count_rejection(violation["level"], violation["anomaly"])
@@ -267,6 +286,7 @@ class Verification:
         for outcome in outcomes:
             self._metrics.count_round(outcome, finished_ns)
         self._board.publish(step.rounds)
+        self._unverified = []
         if new:
             self._announce()
 
@@ -347,16 +367,4 @@ class Verification:
 
     def _say(self, **changes: Any) -> None:
         """Where verification stands now, for everybody to see."""
-        oldest_ns = self._unverified[0] if self._unverified else 0
-        gauges = changes.get("gauges") or self._board.progress.gauges
-        if gauges and gauges.waiting_since_ns:
-            oldest_ns = min(oldest_ns or gauges.waiting_since_ns, gauges.waiting_since_ns)
-        now_ns = self._clock.now_ns()
-        lag_seconds = max(0, now_ns - oldest_ns) / 1e9 if oldest_ns else 0.0
-        self._board.progress = replace(
-            self._board.progress,
-            log_behind_bytes=self.behind_bytes(),
-            lag_seconds=lag_seconds,
-            said_ns=now_ns,
-            **changes,
-        )
+        self._board.progress = replace(self._board.progress, said_ns=self._clock.now_ns(), **changes)

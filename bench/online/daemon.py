@@ -1,0 +1,82 @@
+"""A daemon in a process of its own, and what can be read of it from outside: metrics, memory, processor time."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from bench.worker import Failed
+
+READY_SECONDS_MAX = 60.0
+END_SECONDS_MAX = 120.0
+INGEST, HTTP = "127.0.0.1:17751", "127.0.0.1:17752"
+
+Values = dict[str, dict[tuple[str, ...], float]]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a daemon has done so far."""
+
+    at: float
+    values: Values
+    cpu_seconds: float
+    resident_bytes: int
+
+    def total(self, name: str) -> float:
+        return sum(self.values.get(name, {}).values())
+
+
+class DaemonProcess:
+    def __init__(self, data: Path, log: Path, *flags: str) -> None:
+        program = (
+            "import sys; from mussurana.verifier.cli import main; sys.exit(main())"  # as the installed script does
+        )
+        listen = ["--data", str(data), "--ingest-listen", INGEST, "--http-listen", HTTP]
+        self._log = log.open("wb")
+        command = [sys.executable, "-c", program, "serve", *listen, *flags]
+        self._process = subprocess.Popen(command, stderr=self._log)
+        self._wait_ready()
+
+    def _wait_ready(self) -> None:
+        deadline = time.monotonic() + READY_SECONDS_MAX
+        while time.monotonic() < deadline and self._process.poll() is None:
+            try:
+                with urllib.request.urlopen(f"http://{HTTP}/-/ready", timeout=1):
+                    return
+            except OSError:
+                time.sleep(0.05)
+        raise Failed(f"the daemon did not start; see {self._log.name}")
+
+    def read(self) -> Reading:
+        if self._process.poll() is not None:
+            raise Failed(f"the daemon has ended; see {self._log.name}")
+        with urllib.request.urlopen(f"http://{HTTP}/metrics", timeout=30) as answer:
+            text = answer.read().decode()
+        values: Values = {}
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                values.setdefault(sample.name, {})[tuple(value for _, value in sorted(sample.labels.items()))] = (
+                    sample.value
+                )
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        cpu_seconds = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        resident = int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return Reading(time.monotonic(), values, cpu_seconds, resident)
+
+    def end(self) -> None:
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(END_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._log.close()
