@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -16,6 +17,7 @@ import yaml
 
 from mussurana.verifier.commands.serve import flags_from
 from mussurana.verifier.daemon.config import ConfigError, load, options
+from tests.daemon.conftest import running
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 DOCKERFILE = DEPLOY / "container" / "Dockerfile"
@@ -61,6 +63,23 @@ def test_the_image_is_not_root_and_reads_no_index() -> None:
     assert not re.search(r"https?://(?!127\.0\.0\.1)", text)
     constraints = (DEPLOY.parent / "constraints.txt").read_text()
     assert all(re.fullmatch(r"[\w.-]+==[\w.!]+", line) for line in constraints.splitlines()[1:])
+
+
+def test_the_health_check_tells_a_daemon_that_takes_fragments_from_one_that_does_not(tmp_path: Path) -> None:
+    found = re.search(r"^HEALTHCHECK .*\\\n +CMD (\[.*\])$", DOCKERFILE.read_text(), re.MULTILINE)
+    assert found
+    python, flag, program = json.loads(found[1])
+    assert (python, flag) == ("python", "-c")
+    with running(tmp_path / "data") as daemon:
+
+        def check() -> int:
+            here = program.replace(":7702", f":{daemon.http_port}")
+            return subprocess.run([sys.executable, flag, here], capture_output=True, timeout=30).returncode
+
+        assert check() == 0
+        daemon.service.committer.trouble = "the disk is full"
+        assert check() != 0
+        daemon.service.committer.trouble = ""
 
 
 def test_everything_that_is_copied_is_let_through() -> None:
