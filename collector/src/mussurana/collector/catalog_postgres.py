@@ -28,7 +28,9 @@ WITH place AS (
   SELECT n.oid, n.nspname FROM pg_catalog.pg_namespace n
   WHERE n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname !~ '^pg_toast'
 ), relation AS (
-  SELECT c.*, p.nspname, w.attname IS NOT NULL AS is_tagged FROM pg_catalog.pg_class c
+  SELECT c.*, p.nspname, w.attname IS NOT NULL AS is_tagged, EXISTS (SELECT FROM pg_catalog.pg_depend d
+      WHERE d.classid = 'pg_catalog.pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e') AS is_extension
+  FROM pg_catalog.pg_class c
   JOIN place p ON p.oid = c.relnamespace
   LEFT JOIN pg_catalog.pg_attribute w ON w.attrelid = c.oid AND w.attname = 'mussurana_wid' AND NOT w.attisdropped
   WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f')
@@ -46,7 +48,8 @@ SELECT json_build_object(
   'search_path', current_schemas(true),
   'relations', (SELECT json_agg(json_build_object(
       'oid', r.oid::bigint, 'schema', r.nspname, 'name', r.relname, 'kind', r.relkind,
-      'temporary', r.relpersistence = 't', 'tagged', r.is_tagged,
+      'temporary', r.relpersistence = 't', 'tagged', r.is_tagged, 'extension', r.is_extension,
+      'policies', r.relrowsecurity,
       'row_security', CASE WHEN r.relrowsecurity THEN row_security_active(r.oid) ELSE false END,
       'columns', CASE WHEN r.relkind IN ('r', 'p') AND {wanted} THEN (
         SELECT json_agg(json_build_array(a.attnum, a.attname, format_type(a.atttypid, NULL)) ORDER BY a.attnum)
@@ -124,7 +127,7 @@ class _Reader:
             for oid, r in self.relations.items()
             if r["kind"] in "rp"
             and not r["temporary"]
-            and (r["tagged"] or (every_table and r["key"]))
+            and (r["tagged"] or (every_table and r["key"] and not r["extension"]))
             and r["name"] != FENCE_TABLE
         }
         self.bases = _recorded_behind(self.answer["views"], self.recorded)
@@ -187,6 +190,7 @@ class _Reader:
             weakened="; ".join(dict.fromkeys(self.weakened[oid])),
             key_types=tuple(kind for _, kind in keys),
             key_space=key_space(root["schema"], root["name"]),
+            row_security=relation["policies"],
         )
 
     def _read_shape(self) -> None:

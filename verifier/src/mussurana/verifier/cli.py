@@ -96,6 +96,7 @@ def parser() -> Parser:
     add_audit(commands)
     add_convert(commands)
     add_demo(commands)
+    add_collector(commands)
     return top
 
 
@@ -193,6 +194,15 @@ def add_demo(commands: Commands) -> None:
     command.add_argument(
         "--out", type=Path, default=Path("out/demo"), metavar="FOLDER", help="where files go (default: %(default)s)"
     )
+
+
+def add_collector(commands: Commands) -> None:
+    """The collector's own commands, where it is installed beside the verifier."""
+    try:
+        from mussurana.collector.adopt_command import add_commands
+    except ImportError:
+        return
+    add_commands(commands)
 
 
 def add_format(command: Parser, option: str, name: str, default: str) -> None:
