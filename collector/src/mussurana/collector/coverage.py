@@ -55,7 +55,7 @@ class Coverage:
             counts[folded] = counts.get(folded, 0) + 1
 
     def rows(self) -> list[CoverageRow]:
-        entries = sorted(list(self._counts.items()))
+        entries = sorted(self._counts.items())
         return [CoverageRow(table, shape, WORDS[seen], count) for (table, shape, seen), count in entries]
 
     def unsent(self) -> list[tuple[Key, int]]:

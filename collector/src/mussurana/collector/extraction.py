@@ -110,8 +110,10 @@ def _ask(observation: Observation, sink: Sink) -> bool:
     try:
         observation[0](observation, sink)
         for _, name, version, previous, _ in sink.operations[so_far:]:
-            if not (isinstance(name, str) and 0 <= version <= VERSION_MAX and 0 <= previous <= VERSION_MAX):
-                raise ValueError("not a key and a version")
+            if not name.isascii():
+                name.encode()  # a name that is not Unicode text cannot be sent
+            if not (0 <= version <= VERSION_MAX and 0 <= previous <= VERSION_MAX):
+                raise ValueError("not a version")
     except Exception:
         del sink.operations[so_far:]
         return False

@@ -41,14 +41,16 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from time import time_ns
 from typing import TYPE_CHECKING, Any
 
 from mussurana.collector.coverage import Coverage, CoverageRow
 from mussurana.collector.extraction import Observation
-from mussurana.collector.losses import Losses
+from mussurana.collector.losses import Losses, between
 from mussurana.collector.metrics import Metrics
 from mussurana.collector.settings import Settings
+from mussurana.collector.spool import make_folder
 from mussurana.collector.write_ids import WriteIds
 
 if TYPE_CHECKING:
@@ -144,6 +146,8 @@ class Session:
         if self.txn is not None:
             self.end(self.txn, IN_DOUBT)
         recorder = self._recorder
+        if not recorder.is_started:  # a forked child goes on with a session of its parent
+            recorder.start()
         txn = Txn(self.info, recorder.write_id())
         recorder.open_txns[self.info] = txn
         self.txn = txn
@@ -223,14 +227,20 @@ class Recorder:
     """Takes ended transactions from all sessions of this process. Thread-safe; starts anew in a forked child."""
 
     write_id: Callable[[], int]
-    """Draw a write id. Do not keep this function: it is another one after a fork."""
+    """Draw a write id. Do not keep this function: after a fork it is another one."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.fence_interval_ns = int(settings.fence_interval_seconds * NS_PER_SECOND)
         self.fence_txns_max = settings.fence_txns_max
+        self._queue_txns_max = settings.queue_txns_max
+        self._queue_rows_max = settings.queue_rows_max
         self.writes_ahead = False
-        self._closed = False
+        self.is_closed = False
+        # Now, while the application starts, and not at its first connection: protobuf takes some milliseconds.
+        from mussurana.collector.background import Background
+
+        self._make_background = Background
         self._begin_anew()
         _recorders.add(self)
 
@@ -246,35 +256,99 @@ class Recorder:
         self.queued_rows = 0
         self.asleep = False
         self.wake = threading.Event()
-        self._background: Background | None = None
+        self.background: Background | None = None
+        self.is_started = False  # or has failed to
         self._start_lock = threading.Lock()
 
     def open_session(self, name: str, fenced: bool = True) -> Session:
         """A session for a new connection. With `fenced` the adapter will fence it as `fence_due` asks."""
+        if not self.is_started:
+            self.start()
+        elif self.background is not None and not self.background.is_alive and not self.is_closed:
+            self._revive()
         return Session(self, name, fenced)
 
+    def start(self) -> None:
+        """Declare this process in the spool and start the background. Without a spool nothing is recorded."""
+        with self._start_lock:
+            if self.is_started or self.is_closed:
+                return
+            self.is_started = True
+            try:
+                collector = os.urandom(16)
+                folder, lock = make_folder(Path(self.settings.spool), collector, self.write_ids.tag)
+                self.background = self._make_background(self, collector, folder, lock)
+                self.background.start()
+            except Exception:
+                self.metrics.spool_failures += 1
+
     def take(self, txn: Txn) -> None:
+        """Queue a transaction that has ended, or declare it lost if the queue is full. Never waits."""
         queue = self.queue
+        if len(queue) >= self._queue_txns_max or self.queued_rows >= self._queue_rows_max or self.is_closed:
+            self._lose(txn)
+            return
+        self.queued_rows += txn.rows
         queue.append(txn)
+        if self.asleep:
+            self.wake.set()
 
     def tell(self, what: str, info: SessionInfo) -> None:
         self.queue.append((what, info))
 
     def session_gone(self, info: SessionInfo) -> None:
         """A session was closed, or its connection was collected. What it had open ended, nobody knows how."""
+        try:
+            txn = self.open_txns.get(info)
+            if txn is not None:
+                self.take(txn)
+                del self.open_txns[info]
+            self.tell("close", info)
+        except Exception:
+            self.metrics.hook_failures += 1
 
     def write_ahead(self, txn: Txn) -> None:
         """Journal a transaction before its COMMIT is sent."""
 
-    def coverage_rows(self) -> list[CoverageRow]:
-        return self.coverage.rows()
-
     def flush(self, timeout_seconds: float) -> bool:
         """Wait until all that has ended is in the spool and, if there is a verifier, durable there."""
-        return True
+        return self.background is None or self.background.flush(timeout_seconds)
 
     def close(self) -> None:
-        """Flush within the time of settings.close_seconds and end all threads."""
+        """Flush within the time of settings.close_seconds and end all threads. What comes after is not recorded."""
+        with self._start_lock:
+            if self.is_closed:
+                return
+            self.is_closed = True
+            if self.background is not None:
+                self.background.close(self.settings.close_seconds)
+
+    def _lose(self, txn: Txn) -> None:
+        self.metrics.txns_lost += 1
+        self.losses.add("queue full", between(txn.floor, self.write_id()), [txn.session])
+        txn.observations = []
+        if self.background is not None and not self.background.is_alive and not self.is_closed:
+            self._revive()
+
+    def _revive(self) -> None:
+        """The background thread has died, which it should not. Start another."""
+        self.metrics.background_failures += 1
+        with self._start_lock:
+            if self.background is not None:
+                self.background.start()
+
+    def before_fork(self) -> None:
+        if self.background is not None and not self.is_closed:
+            self.background.before_fork()
+
+    def after_fork_in_parent(self) -> None:
+        if self.background is not None and not self.is_closed:
+            self.background.after_fork_in_parent()
+
+    def after_fork_in_child(self) -> None:
+        if self.background is not None and not self.is_closed:
+            self.background.after_fork_in_child()
+        self._begin_anew()
 
 
 _recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
@@ -286,14 +360,14 @@ def recorder_for(settings: Settings) -> Recorder:
     """The recorder that everybody in this process with these settings shares."""
     with _shared_lock:
         recorder = _shared.get(settings)
-        if recorder is None:
+        if recorder is None or recorder.is_closed:
             recorder = _shared[settings] = Recorder(settings)
         return recorder
 
 
 def coverage() -> list[CoverageRow]:
     """What the recorders of this process saw fully, in part or not at all: by table and shape of statement."""
-    return [row for recorder in list(_shared.values()) for row in recorder.coverage_rows()]
+    return [row for recorder in list(_shared.values()) for row in recorder.coverage.rows()]
 
 
 def close_all() -> None:
@@ -305,10 +379,17 @@ def close_all() -> None:
         recorder.close()
 
 
-def _after_fork_in_child() -> None:
+def _around_fork(hook: Callable[[Recorder], None]) -> None:
     for recorder in list(_recorders):
-        recorder._begin_anew()
+        try:
+            hook(recorder)
+        except Exception:
+            recorder.metrics.hook_failures += 1
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+os.register_at_fork(
+    before=lambda: _around_fork(Recorder.before_fork),
+    after_in_parent=lambda: _around_fork(Recorder.after_fork_in_parent),
+    after_in_child=lambda: _around_fork(Recorder.after_fork_in_child),
+)
 atexit.register(close_all)

@@ -41,7 +41,7 @@ class WriteIds:
         Pre:  `upper` was drawn before the outstanding transactions were looked up; `floors` are their floors, each an
               id drawn before the first write id of its transaction.
         """
-        lowest = {tag: COUNTER_END for tag in self._retired}
+        lowest = dict.fromkeys(self._retired, COUNTER_END)
         lowest[tag_of(upper)] = counter_of(upper)
         if self.successor is not None:
             lowest[self.successor] = 1
