@@ -30,6 +30,7 @@ FORMATS = {
     "dbcop": "dbcop: history.bincode, or the folder it is in",
     "elle-edn": "Jepsen / Elle, list-append and rw-register: *.edn",
     "elle-json": "the same in JSON: *.json, *.jsonl",
+    "spool": "what collectors recorded: a folder with *.seg, or with folders of them; read only",
     "text": "r(k,v,s,t) and w(k,v,s,t) of PolySI, Plume and AWDIT: *.txt",
     "viper": "Viper's JSON logs: a folder with J*.log or json/J*.log",
 }
