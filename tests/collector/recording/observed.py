@@ -14,7 +14,8 @@ from mussurana.wire import history_pb2, segments
 
 def quick(spool: Path, **others: Any) -> Settings:
     """Settings with short times, so that tests do not wait."""
-    return Settings(**{"spool": str(spool), "batch_interval_seconds": 0.01, "close_seconds": 5.0} | others)
+    short: dict[str, Any] = {"batch_interval_seconds": 0.01, "close_seconds": 5.0}
+    return Settings(spool=str(spool), **short | others)
 
 
 def tell(observation: Observation, sink: Sink) -> None:

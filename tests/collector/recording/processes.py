@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from mussurana.collector.recorder import COMMITTED, recorder_for
 from tests.collector.recording.observed import commit, quick, see
 
 
-def _parsed(arguments: tuple[str, ...]) -> dict[str, str | float]:
+def _parsed(arguments: tuple[str, ...]) -> dict[str, Any]:
     pairs = (argument.split("=") for argument in arguments)
     return {name: float(value) if name.endswith("_seconds") else value for name, value in pairs}
 
@@ -52,6 +53,7 @@ def fork_while_recording(spool: Path, verifier: str) -> None:
 
 
 if __name__ == "__main__":
-    {"write_until_killed": write_until_killed, "fork_while_recording": fork_while_recording}[sys.argv[1]](
-        Path(sys.argv[2]), *sys.argv[3:]
-    )
+    if sys.argv[1] == "write_until_killed":
+        write_until_killed(Path(sys.argv[2]), *sys.argv[3:])
+    else:
+        fork_while_recording(Path(sys.argv[2]), sys.argv[3])
