@@ -164,15 +164,15 @@ def test_a_changed_key_is_a_row_gone_and_a_row_come() -> None:
 def test_inserts_of_several_rows_carry_the_id_in_each() -> None:
     made = plan("INSERT INTO accounts (id, owner) VALUES (%s, %s), (%s, DEFAULT) RETURNING id")
     assert made.text.startswith(
-        "INSERT INTO accounts (id, owner, mussurana_wid) VALUES (%s, %s, %s), (%s, DEFAULT, %s)"
+        "INSERT INTO accounts (mussurana_wid, id, owner) VALUES (%s, %s, %s), (%s, %s, DEFAULT)"
     )
     assert made.injection is not None
-    assert list(made.injection((1, "a", 2), 9)) == [1, "a", 9, 2, 9]
+    assert list(made.injection((1, "a", 2), 9)) == [9, 1, "a", 9, 2]
     assert made.visible_count == 1
 
 
 def test_inserts_without_columns_name_them() -> None:
-    assert '("id", "owner", mussurana_wid) VALUES (1, %s, %s)' in plan("INSERT INTO accounts VALUES (1, %s)").text
+    assert '(mussurana_wid, "id", "owner") VALUES (%s, 1, %s)' in plan("INSERT INTO accounts VALUES (1, %s)").text
     assert "(mussurana_wid) VALUES (%s)" in plan("INSERT INTO accounts DEFAULT VALUES").text
     copied = plan("INSERT INTO accounts SELECT * FROM accounts")
     assert (

@@ -32,12 +32,14 @@ from psycopg._queries import PostgresRawQuery
 from psycopg._server_cursor_base import ServerCursorMixin
 from psycopg.sql import Composable
 
+from mussurana.collector.psycopg_errors import repair_error
 from mussurana.collector.psycopg_results import VisibleResult, cutter, layout_of
 from mussurana.collector.psycopg_watch import PGen, Watch
 from mussurana.collector.settings import Settings
 from mussurana.collector.sql.control import BEGIN, COMMIT, ROLLBACK, Control
 from mussurana.collector.sql.extract import extract_lost
 from mussurana.collector.sql.plan import Plan
+from mussurana.collector.sql.splice import WrongParameters
 
 logger = logging.getLogger("mussurana")
 
@@ -103,8 +105,9 @@ class CursorMixin:
         watch.expected = True
         try:
             yield from super()._execute_gen(text, given, prepare=prepare, binary=binary)  # type: ignore[misc]
-        except BaseException:
+        except BaseException as error:
             _statement_failed(watch, plan, write_id)
+            _repair(watch, error, self, plan, query, params, write_id)
             raise
         if plan is not None and not self._mussurana_pending:
             _answered(self, watch, plan, write_id, params)
@@ -129,9 +132,11 @@ class CursorMixin:
         watch.expected = True
         try:
             yield from super()._stream_send_gen(text, given, binary=binary, size=size)  # type: ignore[misc]
-        except BaseException:
+        except BaseException as error:
             _statement_failed(watch, plan, write_id)
+            _repair(watch, error, self, plan, query, params, write_id)
             raise
+        watch.streamed = True
         self._mussurana_stream = (plan, write_id)
 
     def _stream_fetchone_gen(self: Any, first: bool) -> PGen:
@@ -176,11 +181,12 @@ class CursorMixin:
     def _check_results(self: Any, results: list[Any]) -> None:
         try:
             super()._check_results(results)  # type: ignore[misc]
-        except BaseException:
+        except BaseException as error:
             if self._mussurana_pending:
-                self._mussurana_pending.popleft()
+                plan, write_id, params, _ = self._mussurana_pending.popleft()
                 if (watch := self._conn._mussurana) is not None:
                     watch.implicit_failed = True
+                    _repair(watch, error, self, plan, plan.original, params, write_id)
             raise
 
     def _set_results(self: Any, results: list[Any]) -> None:
@@ -237,8 +243,9 @@ class ServerCursorHooks(CursorMixin):
         watch.expected = True
         try:
             yield from super()._declare_gen(text, given, binary)  # type: ignore[misc]
-        except BaseException:
+        except BaseException as error:
             _statement_failed(watch, plan, write_id)
+            _repair(watch, error, self, plan, query, params, write_id)
             raise
         self._mussurana_txn = watch.transactions.txn if watch.transactions is not None else None
         if plan is not None and not plan.pure and watch.transactions is not None:
@@ -301,12 +308,14 @@ def _prepare(cursor: Any, watch: Watch, query: Any, params: Any) -> tuple[Plan |
         if pipeline is not None:
             _await(cursor, watch, plan, write_id, params)
         return plan, text, given, write_id
-    except Exception:
-        watch.failed()
-        if plan is not None:
-            watch.untagged(plan)
-            if watch.implicit:
-                watch.end_implicit(False)
+    except Exception as error:
+        # Parameters that psycopg will refuse are no failure of ours, and nothing will be written.
+        if not isinstance(error, WrongParameters):
+            watch.failed()
+            if plan is not None:
+                watch.untagged(plan)
+        if watch.implicit:
+            watch.end_implicit(False)
         cursor._mussurana_plan = None if plan is None else _only_strip(plan)
         return None, query, params, 0
 
@@ -450,6 +459,17 @@ def _several_answered(watch: Watch, plan: Plan, results: list[Any]) -> None:
 def _statement_failed(watch: Watch, plan: Plan | None, write_id: int) -> None:
     try:
         watch.statement_failed(plan, write_id)
+    except Exception:
+        watch.failed()
+
+
+def _repair(
+    watch: Watch, error: BaseException, cursor: Any, plan: Plan | None, query: Any, params: Any, write_id: int
+) -> None:
+    try:
+        plan = plan or cursor._mussurana_plan
+        if plan is not None and watch.plans is not None:
+            repair_error(error, cursor, plan, query, params, write_id, watch.plans.catalog)
     except Exception:
         watch.failed()
 
@@ -665,8 +685,13 @@ class AsyncConnectionMixin(ConnectionMixin):
 def _before_pipeline(connection: Any) -> PGen:
     """In a pipeline nothing can be asked and waited for, so what is due runs before."""
     watch: Watch = connection._mussurana
-    if connection.pgconn.status == OK and connection.pgconn.transaction_status == IDLE and watch.due():
+    if connection.pgconn.status != OK:
+        return
+    if connection.pgconn.transaction_status == IDLE and watch.due():
         yield from watch.between()
+    elif watch.streamed:
+        yield from watch.end_streaming()
+    watch.streamed = False
 
 
 _recorded: dict[type, type] = {}

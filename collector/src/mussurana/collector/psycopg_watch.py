@@ -84,6 +84,7 @@ class Watch:
         self.commit_sent = False
         self.implicit = False  # the transaction is a statement's own, or that of a pipeline
         self.implicit_failed = False
+        self.streamed = False  # rows came one by one, and a pipeline would go on so
 
     # Between transactions
 
@@ -105,6 +106,17 @@ class Watch:
                 yield from self._fence(transactions)
         except e.Error as error:  # the connection is gone; the application will notice by itself
             logger.debug("between transactions: %s", error)
+
+    def end_streaming(self) -> PGen:
+        """Lead libpq out of single-row mode by an empty query.
+
+        In a pipeline it would stay in it for the first statement that returns rows. An UPDATE does so because of us.
+        """
+        try:
+            self.pgconn.send_query(b"")
+            yield from generators.execute(self.pgconn)
+        except e.Error as error:
+            logger.debug("before a pipeline: %s", error)
 
     def _query(self, text: bytes, parameters: list[bytes | None]) -> PGen:
         """Run a statement as a transaction of its own; returns its result, whether or not it is an error."""

@@ -220,6 +220,7 @@ class CursorMixin:
         for parameters in seq_of_parameters:
             self.execute(sql, parameters)
             total += self.rowcount
+        _forget(self)
         self._mussurana_rowcount = total
         self._mussurana_lastrowid = (lastrowid,)
         return self

@@ -29,8 +29,8 @@ PLANS_MAX = 2000
 CACHED_LENGTH_MAX = 100_000
 """Longer texts are batches of thousands of rows; to plan them takes a fraction of the time that they run."""
 
-_ADDITIONS = (f", %({PARAMETER_NAME})s", ", %s", ", ?", f", :{PARAMETER_NAME}")
-"""What `splice` adds to a row of VALUES."""
+_ADDITIONS = (f"%({PARAMETER_NAME})s, ", "%s, ", "?, ", f":{PARAMETER_NAME}, ", "")
+"""What may have been added in front of a row of VALUES; nothing if the rows are not those that are inserted."""
 
 STATEMENT_LENGTH_MAX = 2000
 """Of the text for people."""
@@ -220,17 +220,18 @@ class Plans:
     def _make_batch(self, batch: Batch, text: str, style: str) -> Plan:
         """From the plan of one row to that of many: what was added to the row is added to each."""
         one = self.find(batch.one, style)
-        plan = copy(one)
-        head = one.text.find(batch.row[:-1])
-        if one.text == batch.one or one.write is None or head < 0 or style not in (NONE, FORMAT, QMARK):
+        if one.text == batch.one or one.write is None or style not in (NONE, FORMAT, QMARK):
             return self._make_whole(text, style)
-        rest = one.text[head + len(batch.row) - 1 :]
-        addition = next((each for each in _ADDITIONS if rest.startswith(each)), "")
-        tail = rest[len(addition) + 1 :]
-        rows = batch.rows
-        if addition:
-            rows = batch.shape.sub(lambda match: f"{match[0][:-1]}{addition})", rows)
-        plan.text = one.text[:head] + rows + tail
+        for addition in _ADDITIONS:
+            row = f"({addition}{batch.row[1:]}"
+            if row in one.text:
+                break
+        else:
+            return self._make_whole(text, style)
+        head, _, tail = one.text.partition(row)
+        rows = batch.shape.sub(lambda match: f"({addition}{match[0][1:]}", batch.rows) if addition else batch.rows
+        plan = copy(one)
+        plan.text = head + rows + tail
         plan.original = text
         injection = one.injection
         if isinstance(injection, AtPlaces):
@@ -246,8 +247,8 @@ def _many_places(one: AtPlaces, batch: Batch, per_row: bool) -> AtPlaces:
     more = (row_count - 1) * width
     places: list[int] = []
     for place in one.places:
-        if per_row and place == before + width:
-            places += [before + width * number for number in range(1, row_count + 1)]
+        if per_row and place == before:
+            places += [before + width * number for number in range(row_count)]
         else:
             places.append(place if place <= before else place + more)
     return AtPlaces(one.count + more, tuple(sorted(places)))

@@ -62,7 +62,7 @@ class Select:
     limit: tuple[int, int] = (0, 0)
     offset: bool = False
     order: tuple[int, int] = (0, 0)
-    rows: list[int] = field(default_factory=list)  # of VALUES: indexes of the closing parentheses
+    rows: list[tuple[int, int]] = field(default_factory=list)  # of VALUES: indexes of the parentheses
 
 
 @dataclass(slots=True)
@@ -155,7 +155,7 @@ def parse_values(tokens: list[Token], index: int, end: int) -> tuple[Select, int
         if _word(tokens, index) != "(":
             raise NotUnderstood("VALUES")
         closing = tokens[index].closing
-        select.rows.append(closing)
+        select.rows.append((index, closing))
         if len(select.rows) == 1:
             select.items = split_items(tokens, index + 1, closing)
         index = closing + 1

@@ -16,8 +16,12 @@ WID = "\0"
 PARAMETER_NAME = "mussurana_wid"
 
 
+class WrongParameters(ValueError):
+    """The parameters are not those that the text asks for. The driver will refuse them."""
+
+
 class Injection:
-    """Adds the write id to the parameters of a call. Raises if the parameters are not what the text asks for."""
+    """Adds the write id to the parameters of a call, or raises WrongParameters."""
 
     def __call__(self, params: Any, write_id: int) -> Any:
         raise NotImplementedError
@@ -26,6 +30,8 @@ class Injection:
 @dataclass(frozen=True)
 class ByName(Injection):
     def __call__(self, params: Any, write_id: int) -> Any:
+        if not isinstance(params, Mapping):
+            raise WrongParameters("no names")
         return {**params, PARAMETER_NAME: write_id}
 
 
@@ -39,7 +45,7 @@ class AtEnd(Injection):
         if params is None:
             params = ()
         if isinstance(params, Mapping) or len(params) != self.count:
-            raise ValueError("other parameters than the text has placeholders for")
+            raise WrongParameters("other parameters than the text has placeholders for")
         return (*params, write_id)
 
 
@@ -53,10 +59,10 @@ class AtPlaces(Injection):
     def __call__(self, params: Any, write_id: int) -> Any:
         if not self.count:
             if params:
-                raise ValueError("parameters for a text without placeholders")
+                raise WrongParameters("parameters for a text without placeholders")
             return (write_id,) * len(self.places)
         if isinstance(params, Mapping) or len(params) != self.count:
-            raise ValueError("other parameters than the text has placeholders for")
+            raise WrongParameters("other parameters than the text has placeholders for")
         if len(self.places) == 1:
             place = self.places[0]
             return (*params[:place], write_id, *params[place:])

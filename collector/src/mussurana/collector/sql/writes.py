@@ -138,13 +138,13 @@ class _Writer:
 
     def insert(self) -> Plan:
         draft, tokens, index = self.draft, self.tokens, self.target.end
-        columns_end = -1
+        columns_start = columns_end = -1
         if (
             index < self.end
             and tokens[index].word == "("
             and tokens[index + 1].word not in ("SELECT", "WITH", "VALUES")
         ):
-            columns_end = tokens[index].closing
+            columns_start, columns_end = index, tokens[index].closing
             index = columns_end + 1
         before_source = tokens[index - 1].end
         if index < self.end and tokens[index].word == "OVERRIDING":
@@ -152,13 +152,16 @@ class _Writer:
         conflict = self._conflict(index)
         returning = self.find("RETURNING", index)
         source_end = min(conflict, returning)
-        width = self._source(index, source_end)
+        width, in_front = self._source(index, source_end)
         if self.tags:
-            if columns_end >= 0:
+            if columns_end < 0:
+                names = [quoted(column) for column in self.table.columns[:width]]
+                named = [WID_COLUMN, *names] if in_front else [*names, WID_COLUMN]
+                draft.splice.insert(before_source, f" ({', '.join(named)})")
+            elif in_front:
+                draft.splice.insert(tokens[columns_start].end, f"{WID_COLUMN}, ")
+            else:
                 draft.splice.insert(tokens[columns_end].start, f", {WID_COLUMN}")
-            elif width >= 0:
-                names = ", ".join(quoted(column) for column in self.table.columns[:width])
-                draft.splice.insert(before_source, f" ({names}{', ' if names else ''}{WID_COLUMN})")
         updates = conflict < returning and self._on_conflict(conflict, returning)
         previous: str | None = None
         old_keys: list[str] = []
@@ -182,25 +185,33 @@ class _Writer:
             index += 1
         return self.end
 
-    def _source(self, index: int, end: int) -> int:
-        """Add the write id to the rows that are inserted; returns how many columns they have without it."""
+    def _source(self, index: int, end: int) -> tuple[int, bool]:
+        """Add the write id to the rows that are inserted.
+
+        Returns how many columns they have without it, and whether it comes first. In front of VALUES it leaves errors
+        about too few or too many of them where they were; in a SELECT it would change what ORDER BY 1 means.
+        """
         tokens, splice = self.tokens, self.draft.splice
         if tokens[index].word == "DEFAULT":
             if self.tags:
                 splice.replace(tokens[index].start, tokens[end - 1].end, f"VALUES ({WID})")
-            return 0
+            return 0, True
         query = parse_query(tokens, index, end)
         width = -1
+        in_front = all(arm.rows for arm in query.arms)
         for arm in query.arms:
             self.draft.expand_stars(arm)
             if not self.tags:
                 continue
-            for closing in arm.rows:
-                splice.insert(tokens[closing].start, f", {WID}")
+            for opening, closing in arm.rows:
+                if in_front:
+                    splice.insert(tokens[opening].end, f"{WID}, ")
+                else:
+                    splice.insert(tokens[closing].start, f", {WID}")
             if not arm.rows:
                 splice.insert(arm.items_end, f", {WID if self.draft.is_sqlite else _MARKER}")
             width = max(width, self._width(arm))
-        return width
+        return width, in_front
 
     def _width(self, arm: Select) -> int:
         if not any(item.star for item in arm.items):
