@@ -27,7 +27,7 @@ from mussurana.collector.fragments import FragmentBuilder, Names, gap_of, printa
 from mussurana.collector.helper import Helper
 from mussurana.collector.losses import between, single
 from mussurana.collector.recorder import ABORTED, COMMITTED, FENCE_NAME, Recorder, SessionInfo, Txn
-from mussurana.collector.spool import SEGMENT_BYTES_MAX, Shipped, Spool, SpoolFull
+from mussurana.collector.spool import GAP_BYTES_RESERVED, SEGMENT_BYTES_MAX, Shipped, Spool, SpoolFull
 from mussurana.collector.write_ids import COUNTER_END
 from mussurana.wire import PROTOCOL, history_pb2
 
@@ -45,6 +45,9 @@ MEASURE_SECONDS = 5.0
 
 FORK_SECONDS_MAX = 1.0
 """How long a fork may wait for this thread to be between two turns."""
+
+FULL_SECONDS = 1.0
+"""How often a full spool is asked for room for a gap alone: the room that is kept for gaps is small."""
 
 FAILURE_SECONDS = 0.5
 """The pause after a failure, so that one that comes back does not take a whole core."""
@@ -78,6 +81,7 @@ class Background:
         self._last_number = 0
         self._held_back = False  # the last fragment's write ids were not settled as far as they were drawn
         self._housekeeping_at = self._measured_at = 0.0
+        self._full_until = 0.0
         self._hurry = threading.Event()
         self._stopping = False
         self._forking = False
@@ -131,7 +135,7 @@ class Background:
             if not self._hurry.is_set() and perf_counter() >= slice_end:
                 sleep(PAUSE_SECONDS)
                 slice_end = perf_counter() + SLICE_SECONDS
-        if self._has_news():
+        if self._has_news() and (self._builder.txn_count or now >= self._full_until):
             self._seal()
 
     def _has_news(self) -> bool:
@@ -147,7 +151,7 @@ class Background:
 
     def _drain(self) -> None:
         queue = self._recorder.queue
-        for _ in range(len(queue)):
+        for _ in range(min(len(queue), self._settings.queue_txns_max - len(self._pending))):
             self._pending.append(queue.popleft())
 
     def _take_one(self, now: float) -> None:
@@ -165,14 +169,15 @@ class Background:
                 self._recorder.losses.add("internal error", between(item.floor, upper), [item.session])
                 self._metrics.txns_lost += 1
         finally:
+            if isinstance(item, Txn):
+                self._recorder.queued_rows -= item.rows
             self._pending.popleft()
 
     # Transactions and sessions
 
     def _add(self, txn: Txn, now: float) -> None:
         recorder = self._recorder
-        extracted = txn.extracted if txn.extracted is not None else operations_of(txn)
-        recorder.queued_rows -= txn.rows
+        extracted = operations_of(txn)
         txn.observations = []  # the results go now, and not when the last reference to the transaction does
         if extracted.failures:
             self._metrics.extraction_failures += extracted.failures
@@ -236,42 +241,42 @@ class Background:
 
     def _seal(self, last: bool = False) -> None:
         """Close the fragment and append it to the spool, with all that is to be declared."""
-        recorder = self._recorder
-        ids = recorder.write_ids
+        recorder, builder, metrics, ids = self._recorder, self._builder, self._metrics, self._recorder.write_ids
         # The order matters. A transaction that could draw an id below `upper` was open when `upper` was drawn. Either
-        # it still is, or it has been put into the queue before it was no longer open, and is pending now, or lost.
+        # it still is, or it was put into the queue, or declared lost, before it was no longer open.
         upper = recorder.write_id()
         floors = [txn.floor for txn in list(recorder.open_txns.values())]
-        self._drain()
+        floors += [item.floor for item in (*self._pending, *list(recorder.queue)) if isinstance(item, Txn)]
         losses = recorder.losses.take()
-        floors += [item.floor for item in self._pending if isinstance(item, Txn)]
-        ids.announce_successor(upper)
-        settled = ids.settled(upper, floors)
-        if last:
-            settled = dict.fromkeys(settled, COUNTER_END)
-        covered = recorder.coverage.unsent()
-        gaps = [gap_of(loss, [self._states[s].number for s in loss.sessions if s in self._states]) for loss in losses]
-        metrics = self._metrics
-        fences = history_pb2.Fences(
-            issued=metrics.fences_issued, failed=metrics.fences_failed, seconds=metrics.fence_seconds
-        )
-        payload = self._builder.seal(
-            self.spool.last_sequence + 1, time_ns(), settled, gaps, covered, fences if metrics.fences_issued else None
-        )
+        if recorder.lost_floor is not None:
+            floors.append(recorder.lost_floor)
         try:
-            is_gap = bool(gaps) and not self._builder.txn_count
-            self.spool.append(payload, [state.number for state in self._states.values()], is_gap or last)
-        except (SpoolFull, OSError) as error:
+            ids.announce_successor(upper)
+            settled = ids.settled(upper, floors)
+            if last and not floors:
+                settled = dict.fromkeys(settled, COUNTER_END)
+            covered = recorder.coverage.unsent()
+            payload = builder.seal(
+                self.spool.last_sequence + 1,
+                time_ns(),
+                settled,
+                [gap_of(loss, [self._states[s].number for s in loss.sessions if s in self._states]) for loss in losses],
+                covered,
+                self._fences(),
+            )
+            reserve = 2 * GAP_BYTES_RESERVED if last else 0 if builder.txn_count else GAP_BYTES_RESERVED
+            self.spool.append(payload, [state.number for state in self._states.values()], reserve)
+        except Exception as error:
             recorder.losses.put_back(losses)
             self._drop(error)
             return
         recorder.coverage.sent(covered)
-        metrics.txns_recorded += self._builder.txn_count
+        metrics.txns_recorded += builder.txn_count
         metrics.fragments_spooled += 1
         metrics.bytes_spooled += len(payload)
-        metrics.gaps += len(gaps)
+        metrics.gaps += len(losses)
         metrics.spool_bytes = self.spool.size
-        self._builder.sealed()
+        builder.sealed()
         for state in self._states.values():
             state.opened_in_fragment = state.idle_in_fragment = False
         self._held_back = any(settled[tag] < COUNTER_END and tag != ids.tag for tag in settled) or bool(floors)
@@ -279,10 +284,20 @@ class Background:
         if ids.succeed():
             recorder.write_id = ids.draw
 
+    def _fences(self) -> history_pb2.Fences | None:
+        metrics = self._metrics
+        if not metrics.fences_issued and not metrics.fences_failed:
+            return None
+        return history_pb2.Fences(
+            issued=metrics.fences_issued, failed=metrics.fences_failed, seconds=metrics.fence_seconds
+        )
+
     def _drop(self, error: Exception) -> None:
         """The fragment did not fit. Declare it as a gap when there is room, and keep what was promised of sessions."""
         recorder, builder, metrics = self._recorder, self._builder, self._metrics
+        self._full_until = monotonic() + FULL_SECONDS
         metrics.spool_failures += isinstance(error, OSError)
+        metrics.background_failures += not isinstance(error, (OSError, SpoolFull))
         if not builder.txn_count and not builder.events:
             return  # only news, which wait for the next one
         metrics.fragments_dropped += 1
@@ -322,10 +337,8 @@ class Background:
     def _see_to_shipping(self) -> None:
         if self._helper is None:
             return
-        try:
-            self._helper.ensure()
-        except OSError:
-            self._metrics.shipper_failures += 1
+        self._helper.ensure()
+        self._metrics.shipper_failures = self._helper.failures
         shipped = Shipped.read(self.spool.folder)
         self._metrics.bytes_sent = shipped.bytes_sent
         self._metrics.connections_failed = shipped.connections_failed
@@ -384,6 +397,8 @@ class Background:
                 self.turn_lock.release()
         while self._helper is not None and monotonic() < deadline and not self._is_durable():
             sleep(0.005)
+        if self._helper is not None:
+            self._helper.join()
         self.spool.close()
         self._metrics.withdraw()
 

@@ -9,6 +9,7 @@ import fcntl
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from time import monotonic
 
@@ -22,31 +23,45 @@ RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 1.0, 60.0
 
 
 class Helper:
-    """Sees to it that there is a shipper. For the background thread only: starting one takes some milliseconds."""
+    """Sees to it that there is a shipper. Starting one takes a while on a busy machine, hence a thread for it."""
 
     def __init__(self, root: Path) -> None:
+        self.failures = 0
         self._root = root
+        self._thread: threading.Thread | None = None
         self._next_at = 0.0
         self._retry_seconds = RETRY_SECONDS_MIN
         self._lock = -1
 
     def ensure(self) -> None:
-        """Start a shipper unless there is one. OSError if that is not possible."""
-        if monotonic() < self._next_at:
+        """Start a shipper unless there is one. Returns at once; OSError if the spool is gone."""
+        if monotonic() < self._next_at or (self._thread is not None and self._thread.is_alive()):
             return
-        lock = self._lock = os.open(self._root / SHIPPER_LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        lock = os.open(self._root / SHIPPER_LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                self._retry_seconds = RETRY_SECONDS_MIN
-                return
-            self._next_at = monotonic() + self._retry_seconds
-            self._retry_seconds = min(2 * self._retry_seconds, RETRY_SECONDS_MAX)
-            _start(self._root, lock)
-        finally:
-            self._lock = -1
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
             os.close(lock)
+            self._retry_seconds = RETRY_SECONDS_MIN
+            return
+        self._lock = lock
+        self._next_at = monotonic() + self._retry_seconds
+        self._retry_seconds = min(2 * self._retry_seconds, RETRY_SECONDS_MAX)
+        self._thread = threading.Thread(target=self._start, name="mussurana-helper", daemon=True)
+        self._thread.start()
+
+    def join(self) -> None:
+        if self._thread is not None:
+            self._thread.join(START_SECONDS_MAX)
+
+    def _start(self) -> None:
+        try:
+            _start(self._root, self._lock)
+        except Exception:  # no such interpreter, or no more processes
+            self.failures += 1
+        finally:
+            os.close(self._lock)
+            self._lock = -1
 
     def let_go(self) -> None:
         """In a forked child: it must not hold the lock that its parent was about to hand on."""

@@ -37,12 +37,13 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
-from time import time_ns
-from typing import TYPE_CHECKING, Any
+from time import monotonic, time_ns
+from typing import TYPE_CHECKING
 
 from mussurana.collector.coverage import Coverage, CoverageRow
 from mussurana.collector.extraction import Observation
@@ -65,6 +66,9 @@ FENCE_NAME = "mussurana fence"
 """The name of the key of the fence row. No other key is called so, since those have a table and a slash."""
 
 NS_PER_SECOND = 1_000_000_000
+
+RETRY_SECONDS = 60.0
+"""How soon to try again to make a folder in the spool, if it could not be made."""
 
 
 class SessionInfo:
@@ -93,10 +97,8 @@ class Txn:
         "begun_ns",
         "commit_ns",
         "committed_ns",
-        "extracted",
         "floor",
         "isolation",
-        "journal_number",
         "observations",
         "rolled_back",
         "rows",
@@ -116,8 +118,6 @@ class Txn:
         self.observations: list[Observation] = []
         self.rolled_back: list[tuple[int, int]] = []  # observations first .. end that a savepoint took back
         self.rows = 0  # rows in the results that the observations keep alive; the adapter may add to it
-        self.extracted: Any = None
-        self.journal_number = 0
 
     def mark(self) -> int:
         return len(self.observations)
@@ -146,7 +146,7 @@ class Session:
             self.end(self.txn, IN_DOUBT)
         recorder = self._recorder
         if not recorder.is_started:  # a forked child goes on with a session of its parent
-            recorder.start()
+            recorder.start_quietly()
         txn = Txn(self.info, recorder.write_id())
         recorder.open_txns[self.info] = txn
         self.txn = txn
@@ -155,26 +155,24 @@ class Session:
     def committing(self, txn: Txn) -> None:
         """COMMIT is about to be sent."""
         txn.commit_ns = time_ns()
-        if self._recorder.writes_ahead:
-            self._recorder.write_ahead(txn)
 
     def end(self, txn: Txn, status: int) -> None:
         """Hand over a transaction that has ended. Ending twice is harmless."""
+        recorder = self._recorder
+        if self.txn is txn:
+            self.txn = None
+        if recorder.open_txns.get(self.info) is not txn:
+            return  # ended already, or begun before a fork: then it belongs to the parent
+        txn.status = status
+        if status == COMMITTED and not txn.committed_ns:
+            txn.committed_ns = time_ns()
+        self.info.txns_since_fence += 1
         try:
-            recorder = self._recorder
-            if self.txn is txn:
-                self.txn = None
-            if recorder.open_txns.get(self.info) is not txn:
-                return  # ended already, or begun before a fork: then it belongs to the parent
-            txn.status = status
-            if status == COMMITTED and not txn.committed_ns:
-                txn.committed_ns = time_ns()
-            self.info.txns_since_fence += 1
-            # It has to be in the queue before it is no longer open: see Background.settled.
             recorder.take(txn)
-            del recorder.open_txns[self.info]
         except Exception:
-            self._recorder.metrics.hook_failures += 1
+            recorder.hold_back(txn.floor)
+        # Not before it is in the queue, or the background might think that there is no such transaction: see `_seal`.
+        del recorder.open_txns[self.info]
 
     def fence_due(self, now_ns: int) -> bool:
         """Whether a fence shall come before the next transaction. `now_ns` is time.time_ns()."""
@@ -209,13 +207,19 @@ class Session:
 
     def idle(self) -> None:
         """Nothing will come for a while: do not wait for this session."""
-        self.info.reopen()
-        self._recorder.tell("idle", self.info)
+        try:
+            self.info.reopen()
+            self._recorder.tell("idle", self.info)
+        except Exception:
+            self._recorder.metrics.hook_failures += 1
 
     def close(self) -> None:
         if self._finalizer.detach() is not None:
-            self._recorder.session_gone(self.info)
             self.txn = None
+            try:
+                self._recorder.session_gone(self.info)
+            except Exception:
+                self._recorder.metrics.hook_failures += 1
 
     def _put_off_fence(self) -> None:
         self.info.fence_due_ns = time_ns() + self._recorder.fence_interval_ns
@@ -234,7 +238,6 @@ class Recorder:
         self.fence_txns_max = settings.fence_txns_max
         self._queue_txns_max = settings.queue_txns_max
         self._queue_rows_max = settings.queue_rows_max
-        self.writes_ahead = False
         self.is_closed = False
         # Now, while the application starts, and not at its first connection: protobuf takes some milliseconds.
         from mussurana.collector.background import Background
@@ -253,39 +256,50 @@ class Recorder:
         self.open_txns: dict[SessionInfo, Txn] = {}
         self.queue: deque[Txn | tuple[str, SessionInfo]] = deque()
         self.queued_rows = 0
+        self.lost_floor: int | None = None
         self.asleep = False
         self.wake = threading.Event()
         self.background: Background | None = None
         self.is_started = False  # or has failed to
+        self._tried_at = 0.0
         self._start_lock = threading.Lock()
 
     def open_session(self, name: str, fenced: bool = True) -> Session:
         """A session for a new connection. With `fenced` the adapter will fence it as `fence_due` asks."""
-        if not self.is_started:
-            self.start()
-        elif self.background is not None and not self.background.is_alive and not self.is_closed:
+        if self.background is None:
+            if not self.is_started or monotonic() - self._tried_at > RETRY_SECONDS:
+                self.start_quietly()
+        elif not self.background.is_alive:
             self._revive()
         return Session(self, name, fenced)
+
+    def start_quietly(self) -> None:
+        try:
+            self.start()
+        except Exception:
+            self.metrics.spool_failures += 1
 
     def start(self) -> None:
         """Declare this process in the spool and start the background. Without a spool nothing is recorded."""
         with self._start_lock:
-            if self.is_started or self.is_closed:
+            if self.background is not None or self.is_closed:
                 return
             self.is_started = True
-            try:
-                collector = os.urandom(16)
-                folder, lock = make_folder(self.settings, collector, self.write_ids.tag)
-                self.background = self._make_background(self, collector, folder, lock)
-                self.background.start()
-            except Exception:
-                self.metrics.spool_failures += 1
+            self._tried_at = monotonic()
+            collector = os.urandom(16)
+            folder, lock = make_folder(self.settings, collector, self.write_ids.tag)
+            self.background = self._make_background(self, collector, folder, lock)
+            self.background.start()
+            _close_at_the_end_of_a_child(self)
 
     def take(self, txn: Txn) -> None:
         """Queue a transaction that has ended, or declare it lost if the queue is full. Never waits."""
         queue = self.queue
-        if len(queue) >= self._queue_txns_max or self.queued_rows >= self._queue_rows_max or self.is_closed:
-            self._lose(txn)
+        if len(queue) >= self._queue_txns_max or self.queued_rows >= self._queue_rows_max:
+            self._lose(txn, "queue full")
+            return
+        if self.background is None or self.is_closed:
+            self._lose(txn, "no spool")
             return
         self.queued_rows += txn.rows
         queue.append(txn)
@@ -293,21 +307,25 @@ class Recorder:
             self.wake.set()
 
     def tell(self, what: str, info: SessionInfo) -> None:
-        self.queue.append((what, info))
+        if self.background is not None and not self.is_closed:
+            self.queue.append((what, info))
 
     def session_gone(self, info: SessionInfo) -> None:
         """A session was closed, or its connection was collected. What it had open ended, nobody knows how."""
-        try:
-            txn = self.open_txns.get(info)
-            if txn is not None:
+        txn = self.open_txns.get(info)
+        if txn is not None:
+            try:
                 self.take(txn)
-                del self.open_txns[info]
-            self.tell("close", info)
-        except Exception:
-            self.metrics.hook_failures += 1
+            except Exception:
+                self.hold_back(txn.floor)
+            del self.open_txns[info]
+        self.tell("close", info)
 
-    def write_ahead(self, txn: Txn) -> None:
-        """Journal a transaction before its COMMIT is sent."""
+    def hold_back(self, floor: int) -> None:
+        """A transaction was lost before it could be declared so: from now on nothing above its floor is settled."""
+        self.metrics.hook_failures += 1
+        self.metrics.txns_lost += 1
+        self.lost_floor = floor if self.lost_floor is None else min(self.lost_floor, floor)
 
     def flush(self, timeout_seconds: float) -> bool:
         """Wait until all that has ended is in the spool and, if there is a verifier, durable there."""
@@ -319,22 +337,28 @@ class Recorder:
             if self.is_closed:
                 return
             self.is_closed = True
-            if self.background is not None:
-                self.background.close(self.settings.close_seconds)
+            try:
+                if self.background is not None:
+                    self.background.close(self.settings.close_seconds)
+            except Exception:
+                self.metrics.hook_failures += 1
 
-    def _lose(self, txn: Txn) -> None:
+    def _lose(self, txn: Txn, reason: str) -> None:
         self.metrics.txns_lost += 1
-        self.losses.add("queue full", between(txn.floor, self.write_id()), [txn.session])
+        self.losses.add(reason, between(txn.floor, self.write_id()), [txn.session])
         txn.observations = []
-        if self.background is not None and not self.background.is_alive and not self.is_closed:
+        if self.background is not None and not self.background.is_alive:
             self._revive()
 
     def _revive(self) -> None:
         """The background thread has died, which it should not. Start another."""
-        self.metrics.background_failures += 1
-        with self._start_lock:
-            if self.background is not None:
-                self.background.start()
+        try:
+            with self._start_lock:
+                if self.background is not None and not self.is_closed:
+                    self.metrics.background_failures += 1
+                    self.background.start()
+        except Exception:  # no more threads to be had
+            self.metrics.hook_failures += 1
 
     def before_fork(self) -> None:
         if self.background is not None and not self.is_closed:
@@ -376,6 +400,13 @@ def close_all() -> None:
         _shared.clear()
     for recorder in recorders:
         recorder.close()
+
+
+def _close_at_the_end_of_a_child(recorder: Recorder) -> None:
+    """Processes that multiprocessing forks end without running what atexit knows; it has a list of its own."""
+    multiprocessing_util = sys.modules.get("multiprocessing.util")
+    if multiprocessing_util is not None:
+        multiprocessing_util.Finalize(recorder, recorder.close, exitpriority=0)
 
 
 def _around_fork(hook: Callable[[Recorder], None]) -> None:

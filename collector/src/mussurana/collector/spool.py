@@ -36,7 +36,7 @@ SEGMENT_BYTES_MAX = 1 << 20
 """A segment is the unit of deletion, and what the shipper reads at a time."""
 
 GAP_BYTES_RESERVED = 64 << 10
-"""A full spool still has room for fragments that declare what was dropped: with gaps at most RANGES_MAX long."""
+"""A full spool still has room for fragments that declare what was dropped, and as much again for the last one."""
 
 FRAGMENT_BYTES_MAX = 32 << 20
 """One transaction may be large, but not larger than what segments and verifiers take."""
@@ -176,9 +176,9 @@ class Spool:
         self._lock_file = lock
         self._appender = segments.Appender(folder, segment_bytes_max)
 
-    def append(self, payload: bytes, open_sessions: list[int], is_gap: bool = False) -> None:
+    def append(self, payload: bytes, open_sessions: list[int], reserve: int = 0) -> None:
         """Add the fragment with the next sequence number. SpoolFull or OSError: it was not added."""
-        room = self.bytes_max - self.size + (GAP_BYTES_RESERVED if is_gap else 0)
+        room = self.bytes_max + reserve - self.size
         if len(payload) > min(room, FRAGMENT_BYTES_MAX):
             raise SpoolFull
         number = self._appender.number
