@@ -3,6 +3,7 @@
 PYTHON ?= python3
 ARGS ?=
 HISTORIES ?=
+PSYCOPG ?=
 
 RUN := .venv/bin/python -m
 READY := .venv/.ready
@@ -11,10 +12,10 @@ DATABASES := psycopg[binary,pool] SQLAlchemy greenlet aiosqlite alembic pixeltab
 PROTO_COMPILER := grpcio-tools==1.76.0 # an old one: its stubs run with old and new versions of protobuf
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint format demo bench fuzz proto clean
+.PHONY: help test lint format demo bench bench-overhead compliance fuzz proto clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 24
 
 test: lint ## everything that has to hold: lint, then the tests (ARGS="-k name" for some of them)
 	@$(RUN) pytest $(ARGS)
@@ -32,6 +33,13 @@ demo: $(READY) ## an accepted and a rejected history, with the counterexample as
 
 bench: $(READY) ## time the checker on recorded and generated histories (HISTORIES=directory ARGS="--only name")
 	@$(RUN) bench $(ARGS) $(if $(HISTORIES),"$(HISTORIES)")
+
+bench-overhead: $(READY) ## what recording costs an application, on a real PostgreSQL (ARGS="--only tpcc")
+	@$(RUN) bench.overhead $(ARGS)
+
+compliance: $(READY) ## tests of SQLAlchemy, and of psycopg (PSYCOPG=checkout), without the collector and through it
+	@$(RUN) pip --quiet install --target .venv/compliance anyio # for psycopg's async tests
+	@$(RUN) tests.compliance $(ARGS) $(if $(PSYCOPG),--psycopg "$(PSYCOPG)" --path .venv/compliance)
 
 fuzz: $(READY) ## random histories against brute force, for as long as you like (ARGS=--help)
 	@$(RUN) tests.fuzz $(ARGS)
