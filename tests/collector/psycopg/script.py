@@ -75,19 +75,22 @@ def statement(rng: random.Random, taints: bool) -> tuple[str, Any]:
             {"a": 20 + one, "b": 40 + one, "c": "z"},
         ),
         (
-            "INSERT INTO accounts (id, balance) VALUES (%s, 1) ON CONFLICT (id) DO UPDATE SET balance = accounts.balance + 1",
+            "INSERT INTO accounts (id, balance) VALUES (%s, 1) "
+            "ON CONFLICT (id) DO UPDATE SET balance = accounts.balance + 1",
             (one,),
         ),
         ("INSERT INTO accounts (id) VALUES (%s) ON CONFLICT DO NOTHING RETURNING id", (one,)),
         ("INSERT INTO orders SELECT id, 'c', balance FROM accounts WHERE id = %s", (one,)),
         (
-            "INSERT INTO orders SELECT 100 + a, b, qty FROM orders WHERE a = %s UNION SELECT 200 + a, b, qty FROM orders WHERE a = %s",
+            "INSERT INTO orders SELECT 100 + a, b, qty FROM orders WHERE a = %s "
+            "UNION SELECT 200 + a, b, qty FROM orders WHERE a = %s",
             (one, one),
         ),
         ("INSERT INTO counters DEFAULT VALUES RETURNING n", None),
         ("INSERT INTO counters (n) VALUES (1), (2)", None),
         (
-            "INSERT INTO things (id, data) VALUES (%s, %s) ON CONFLICT (id) DO UPDATE SET data = EXCLUDED.data RETURNING id, data",
+            "INSERT INTO things (id, data) VALUES (%s, %s) "
+            "ON CONFLICT (id) DO UPDATE SET data = EXCLUDED.data RETURNING id, data",
             (key, b"\x00x"),
         ),
         ('INSERT INTO "Odd Names" VALUES (%s, %s) ON CONFLICT DO NOTHING', (bytes([one]), "v")),
@@ -233,7 +236,7 @@ class Script:
             cursor.row_factory = tuple_row
 
     def other_cursor(self) -> None:
-        kind = self.rng.choice([psycopg.ClientCursor, psycopg.RawCursor])
+        kind: Any = self.rng.choice([psycopg.ClientCursor, psycopg.RawCursor])
         self.connection.cursor_factory = kind
         try:
             cursor = self.connection.cursor()

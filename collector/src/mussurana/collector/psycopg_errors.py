@@ -57,8 +57,7 @@ def repair_error(
             changed[DiagnosticField.MESSAGE_DETAIL] = shorter.encode(error._encoding)
             message = message.replace(detail, shorter)
     if changed:
-        fields = {field: result.error_field(field) for field in DiagnosticField}
-        error._info = {**fields, **changed}
+        error._info = {field: changed.get(field, result.error_field(field)) for field in DiagnosticField}
         error.args = (message, *error.args[1:])
 
 
@@ -79,8 +78,8 @@ def original_place(sent: str, original: str, offset: int) -> int | None:
     at = next((index for index, token in enumerate(sent_tokens) if token.start <= offset < token.end), None)
     if at is None:
         return len(original) if offset >= len(sent) else None
-    words = [[token.word or token.text or "$" for token in tokens] for tokens in (sent_tokens, original_tokens)]
-    for block in SequenceMatcher(None, *words, autojunk=False).get_matching_blocks():
+    sent_words, words = ([each.word or each.text or "$" for each in some] for some in (sent_tokens, original_tokens))
+    for block in SequenceMatcher(None, sent_words, words, autojunk=False).get_matching_blocks():
         if block.a <= at < block.a + block.size:
             token = original_tokens[block.b + at - block.a]
             return token.start + offset - sent_tokens[at].start

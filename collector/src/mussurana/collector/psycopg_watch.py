@@ -319,10 +319,9 @@ class Watch:
         known = _commands.get(command)
         if known is not None:
             return known
-        if command.startswith(
-            b"BEGIN"
-        ):  # with a level; also before there are plans, which are made between transactions
-            return Control(BEGIN, isolation=level_in(command.decode()))
+        if command.startswith(b"BEGIN"):  # with a level; also while there are no plans, which are made between BEGINs
+            begin = _commands[command] = Control(BEGIN, isolation=level_in(command.decode()))
+            return begin
         if self.plans is None:
             return None
         return self.plans.find(command.decode("utf-8", "replace"), NONE).control
