@@ -33,17 +33,19 @@ from psycopg._server_cursor_base import ServerCursorMixin
 from psycopg.sql import Composable
 
 from mussurana.collector.psycopg_errors import repair_error
-from mussurana.collector.psycopg_results import VisibleResult, cutter, layout_of
+from mussurana.collector.psycopg_results import VisibleResult, layout_of
 from mussurana.collector.psycopg_watch import PGen, Watch
+from mussurana.collector.recorder import Txn
 from mussurana.collector.settings import Settings
 from mussurana.collector.sql.control import BEGIN, COMMIT, ROLLBACK, Control
 from mussurana.collector.sql.extract import extract_lost
-from mussurana.collector.sql.plan import Plan
+from mussurana.collector.sql.plan import Layout, Plan, cutter
 from mussurana.collector.sql.splice import WrongParameters
 
 logger = logging.getLogger("mussurana")
 
 IDLE = pq.TransactionStatus.IDLE
+INTRANS = pq.TransactionStatus.INTRANS
 OK = pq.ConnStatus.OK
 TEXT = pq.Format.TEXT
 BINARY = pq.Format.BINARY
@@ -61,8 +63,6 @@ _HOOKED: dict[tuple[type, str], tuple[str, ...]] = {
     (BaseCursor, "_stream_send_gen"): ("self", "query", "params", "binary", "size"),
     (BaseCursor, "_stream_fetchone_gen"): ("self", "first"),
     (BaseCursor, "_start_copy_gen"): ("self", "statement", "params"),
-    (BaseCursor, "_check_results"): ("self", "results"),
-    (BaseCursor, "_set_results"): ("self", "results"),
     (BaseCursor, "_select_current_result"): ("self", "i", "format"),
     (BaseCursor, "_make_row_maker"): ("self",),
     (ServerCursorMixin, "_declare_gen"): ("self", "query", "params", "binary"),
@@ -91,26 +91,57 @@ class CursorMixin:
     """In front of psycopg's Cursor, AsyncCursor, and their kin."""
 
     _mussurana_plan: Plan | None = None
+    _mussurana_layout: Layout | None = None
     _mussurana_pending: deque[tuple[Plan, int, Any, int]] | None = None
 
     def _execute_gen(
         self: Any, query: Any, params: Any = None, *, prepare: bool | None = None, binary: bool | None = None
     ) -> PGen:
-        watch: Watch | None = self._conn._mussurana
+        connection = self._conn
+        watch: Watch | None = connection._mussurana
         if watch is None or self._closed:
             yield from super()._execute_gen(query, params, prepare=prepare, binary=binary)  # type: ignore[misc]
             return
-        yield from _begin(self._conn, watch)
-        plan, text, given, write_id = _prepare(self, watch, query, params)
-        watch.expected = True
+        # The way of most statements: known, with parameters, in a transaction that is open.
+        plan: Plan | None = None
+        txn: Txn | None = None
+        if query.__class__ is str and params is not None and self._pgconn.transaction_status == INTRANS:
+            plan = watch.lane.get(query)
+            if plan is not None and plan.quick and connection._pipeline is None and not self._mussurana_raw:
+                txn = watch.transactions.txn if watch.transactions is not None else None
+        if plan is None or txn is None:
+            yield from _execute(self, watch, super()._execute_gen, query, params, prepare, binary)  # type: ignore[misc]
+            return
+        write_id = 0
+        given = params
         try:
-            yield from super()._execute_gen(text, given, prepare=prepare, binary=binary)  # type: ignore[misc]
+            if plan.takes_id:
+                write_id = watch.recorder.write_id()
+                if plan.injection is not None:
+                    given = plan.injection(params, write_id)
+        except Exception:
+            yield from _execute(self, watch, super()._execute_gen, query, params, prepare, binary)  # type: ignore[misc]
+            return
+        plan.used = watch.expected = True
+        self._mussurana_plan = plan
+        try:
+            yield from super()._execute_gen(plan.text, given, prepare=prepare, binary=binary)  # type: ignore[misc]
         except BaseException as error:
             _statement_failed(watch, plan, write_id)
             _repair(watch, error, self, plan, query, params, write_id)
             raise
-        if plan is not None and not self._mussurana_pending:
-            _answered(self, watch, plan, write_id, params)
+        try:
+            result = self._results[0]
+            if not plan.pure:
+                watch.transactions.only_reads = False  # type: ignore[union-attr]
+            absence = plan.absence
+            if not plan.live or (absence is not None and result.ntuples < absence.expected):
+                watch.record(plan, result, write_id, params)
+            else:
+                txn.observations.append((watch.extract, plan, self._mussurana_layout, result, write_id, ()))
+                txn.rows += result.ntuples
+        except Exception:
+            watch.failed()
 
     def _executemany_gen_pipeline(self: Any, query: Any, params_seq: Iterable[Any], returning: bool) -> PGen:
         watch: Watch | None = self._conn._mussurana
@@ -118,9 +149,12 @@ class CursorMixin:
         yield from _execute_many(self, watch, execute, query, params_seq, returning)
 
     def _executemany_gen_no_pipeline(self: Any, query: Any, params_seq: Iterable[Any], returning: bool) -> PGen:
+        """With a libpq that knows no pipelines, which is older than any that psycopg comes with: as it is written."""
         watch: Watch | None = self._conn._mussurana
-        execute = super()._executemany_gen_no_pipeline  # type: ignore[misc]
-        yield from _execute_many(self, watch, execute, query, params_seq, returning)
+        if watch is not None and not self._closed:
+            yield from _begin(self._conn, watch)
+            _go_as_written(self, watch, query)
+        yield from super()._executemany_gen_no_pipeline(query, params_seq, returning)  # type: ignore[misc]
 
     def _stream_send_gen(self: Any, query: Any, params: Any = None, *, binary: bool | None = None, size: int) -> PGen:
         watch: Watch | None = self._conn._mussurana
@@ -178,38 +212,20 @@ class CursorMixin:
                 watch.transactions.only_reads = False
         yield from super()._start_copy_gen(statement, params)  # type: ignore[misc]
 
-    def _check_results(self: Any, results: list[Any]) -> None:
-        try:
-            super()._check_results(results)  # type: ignore[misc]
-        except BaseException as error:
-            if self._mussurana_pending:
-                plan, write_id, params, _ = self._mussurana_pending.popleft()
-                if (watch := self._conn._mussurana) is not None:
-                    watch.implicit_failed = True
-                    _repair(watch, error, self, plan, plan.original, params, write_id)
-            raise
-
-    def _set_results(self: Any, results: list[Any]) -> None:
-        pending = self._mussurana_pending
-        if not pending:
-            super()._set_results(results)  # type: ignore[misc]
-            return
-        plan, write_id, params, place = pending.popleft()
-        self._mussurana_plan = plan
-        super()._set_results(results)  # type: ignore[misc]
-        _answered_in_pipeline(self._conn._mussurana, plan, results, write_id, params, place)
-
     def _make_row_maker(self: Any) -> Any:
         plan = self._mussurana_plan
+        row_factory = self._row_factory
         if plan is None or not plan.strips:
-            return super()._make_row_maker()  # type: ignore[misc]
+            return row_factory(self)
         try:
-            visible = _show(self, plan, self.pgresult)
+            cut = _show(self, plan, self.pgresult)
         except Exception:
             self._conn._mussurana.failed()
-            visible = None
-        make_row = super()._make_row_maker()  # type: ignore[misc]
-        return make_row if visible is None else cutter(visible, make_row)
+            return row_factory(self)
+        make_row = row_factory(self)
+        if cut is None:
+            return make_row
+        return cut if make_row is tuple else _composed(make_row, cut)
 
     @property
     def row_factory(self: Any) -> Any:
@@ -222,7 +238,7 @@ class CursorMixin:
             shown = self.pgresult
             make_row = row_factory(self)
             if isinstance(shown, VisibleResult):
-                make_row = cutter(tuple(shown._columns), make_row)
+                make_row = _composed(make_row, cutter(tuple(shown._columns)))
             self._make_row = make_row
 
 
@@ -266,6 +282,29 @@ class ServerCursorHooks(CursorMixin):
             except Exception:
                 watch.failed()
         return rows
+
+
+def _execute(
+    cursor: Any,
+    watch: Watch,
+    execute: Callable[..., PGen],
+    query: Any,
+    params: Any,
+    prepare: bool | None,
+    binary: bool | None,
+) -> PGen:
+    """The way of every other statement: the first one of a transaction, one that was never seen, BEGIN, COPY, ..."""
+    yield from _begin(cursor._conn, watch)
+    plan, text, given, write_id = _prepare(cursor, watch, query, params)
+    watch.expected = True
+    try:
+        yield from execute(text, given, prepare=prepare, binary=binary)
+    except BaseException as error:
+        _statement_failed(watch, plan, write_id)
+        _repair(watch, error, cursor, plan, query, params, write_id)
+        raise
+    if plan is not None and cursor._conn._pipeline is None:
+        _answered(cursor, watch, plan, write_id, params)
 
 
 def _begin(connection: Any, watch: Watch) -> PGen:
@@ -384,6 +423,20 @@ def _execute_many(
         raise
 
 
+def _go_as_written(cursor: Any, watch: Watch, query: Any) -> None:
+    watch.expected = True
+    cursor._mussurana_plan = None
+    try:
+        plan = watch.plan_for(query, (), cursor._mussurana_raw, cursor)
+        if plan is not None:
+            watch.untagged(plan)
+            cursor._mussurana_plan = _only_strip(plan)
+        if watch.transactions is not None:
+            watch.transactions.only_reads = False
+    except Exception:
+        watch.failed()
+
+
 def _inject_each(cursor: Any, watch: Watch, plan: Plan, params_seq: Iterable[Any]) -> Iterator[Any]:
     """The parameters of an executemany, each with a write id of its own."""
     for params in params_seq:
@@ -474,25 +527,51 @@ def _repair(
         watch.failed()
 
 
-def _show(cursor: Any, plan: Plan, result: Any) -> tuple[int, ...] | None:
-    """Let the application see a result without our columns; returns the columns that it sees, None for all."""
-    layout = layout_of(plan, result)
-    visible = layout.visible
-    if visible is not None:
-        cursor.pgresult = VisibleResult(result, visible, plan.quiet)
-    return visible
+def _show(cursor: Any, plan: Plan, result: Any) -> Any:
+    """Let the application see a result without our columns; returns what cuts its rows, None if there is nothing to."""
+    layout = plan.layout
+    if layout is None or layout.hidden or layout.column_count != result.nfields:
+        layout = layout_of(plan, result)
+    cursor._mussurana_layout = layout
+    if layout.visible is not None:
+        cursor.pgresult = VisibleResult(result, layout.visible, plan.quiet)
+    return layout.cut
+
+
+def _composed(make_row: Callable[[Any], Any], cut: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda row: make_row(cut(row))
 
 
 class PipelineMixin:
     """In front of psycopg's Pipeline: in autocommit, everything up to a sync is one transaction."""
 
     def _process_results(self: Any, queued: Any, results: list[Any]) -> None:
-        super()._process_results(queued, results)  # type: ignore[misc]
-        if queued is None and results[0].status == PIPELINE_SYNC and (watch := self._conn._mussurana) is not None:
-            try:
-                watch.synced()
-            except Exception:
-                watch.failed()
+        watch: Watch | None = self._conn._mussurana
+        if watch is None:
+            super()._process_results(queued, results)  # type: ignore[misc]
+            return
+        if queued is None:
+            super()._process_results(queued, results)  # type: ignore[misc]
+            if results[0].status == PIPELINE_SYNC:
+                try:
+                    watch.synced()
+                except Exception:
+                    watch.failed()
+            return
+        cursor = queued[0]
+        pending = getattr(cursor, "_mussurana_pending", None)
+        if not pending:
+            super()._process_results(queued, results)  # type: ignore[misc]
+            return
+        plan, write_id, params, place = pending.popleft()
+        cursor._mussurana_plan = plan
+        try:
+            super()._process_results(queued, results)  # type: ignore[misc]
+        except BaseException as error:
+            watch.implicit_failed = True
+            _repair(watch, error, cursor, plan, plan.original, params, write_id)
+            raise
+        _answered_in_pipeline(watch, plan, results, write_id, params, place)
 
 
 class _CommandWatcher:

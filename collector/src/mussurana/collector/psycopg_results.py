@@ -6,8 +6,7 @@ psycopg uses it, each row is cut as it is made, and whoever looks at `cursor.pgr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from operator import itemgetter
+from collections.abc import Sequence
 from typing import Any
 
 from psycopg import pq
@@ -73,27 +72,3 @@ def layout_of(plan: Plan, result: Any) -> Layout:
     names = [(result.fname(index) or b"").decode("utf-8", "replace") for index in range(result.nfields)]
     layout = plan.layout = plan.layout_for(names)
     return layout
-
-
-def cutter(visible: tuple[int, ...], make_row: Callable[[Sequence[Any]], Any]) -> Callable[[Sequence[Any]], Any]:
-    """Makes a row of the visible columns only."""
-    if visible == tuple(range(len(visible))):
-        cut: Callable[[Sequence[Any]], Any] = _first(len(visible))
-    elif len(visible) > 1:
-        cut = itemgetter(*visible)
-    else:
-        cut = lambda row: tuple(row[index] for index in visible)  # noqa: E731
-    if make_row is tuple:
-        return cut
-    return lambda row: make_row(cut(row))
-
-
-_firsts: dict[int, Callable[[Sequence[Any]], Any]] = {}
-
-
-def _first(count: int) -> Callable[[Sequence[Any]], Any]:
-    """An itemgetter with a slice runs in C, which a lambda does not."""
-    getter = _firsts.get(count)
-    if getter is None:
-        getter = _firsts[count] = itemgetter(slice(count))
-    return getter

@@ -72,8 +72,9 @@ class Watch:
         self.pgconn = pgconn
         self.plans: Plans | None = None
         self.transactions: Transactions | None = None  # None: nothing here is recorded
+        self.lane: dict[str, Plan] = {}  # plans that can be used without further questions
         self.encoding = "utf-8"
-        self.extract = postgres_extractor("utf-8")
+        self.extract = postgres_extractor("utf-8", self.recorder)
         self.search_path: bytes | None = b""  # None: not known; empty: as the connection was made
         self.own_catalog = 0  # not 0: it is not shared with other connections
         self.names_changed = False  # unqualified names may mean other tables than the catalog says
@@ -127,7 +128,7 @@ class Watch:
     def _renew(self) -> PGen:
         self.renew_ns = time_ns() + RETRY_NS
         self.encoding = self.pgconn._encoding
-        self.extract = postgres_extractor(self.encoding)
+        self.extract = postgres_extractor(self.encoding, self.recorder)
         if self.search_path is None:
             result = yield from self._query(b"SELECT pg_catalog.current_setting('search_path')", [])
             self.search_path = result.get_value(0, 0) if result.status == TUPLES_OK else b"?"
@@ -138,11 +139,13 @@ class Watch:
                 logger.warning("the catalog could not be read: %s", result.error_message.decode("utf-8", "replace"))
                 self.recorder.metrics.hook_failures += 1
                 self.plans = None
+                self.lane = {}
                 return
             catalog: Catalog = postgres_catalog(result.get_value(0, 0).decode(self.encoding))
             plans = plans_from(self._database(), catalog, POSTGRES)
         self.plans = plans
         self.names_changed = self.schema_changed = False
+        self.lane = plans.caches[FORMAT]
         if self.transactions is None and plans.catalog.tables:
             fenced = plans.catalog.fence is not None
             session = self.recorder.open_session(f"conn {self.pgconn.backend_pid}", fenced=fenced)
@@ -217,8 +220,9 @@ class Watch:
             return plan if plan.control is not None or plan.controls else None
         if (self.schema_changed or (self.names_changed and plan.unqualified)) and not plan.controls:
             plan = self._as_written(plan)
-        for key in plan.coverage:
-            self.recorder.coverage.count(key)
+        if not plan.observes:  # else the extractor does it
+            for key in plan.coverage:
+                self.recorder.coverage.count(key)
         if plan.taints:
             plans.taint(plan.taints)
         return plan
@@ -400,7 +404,7 @@ class Watch:
             self.names_changed = True
         elif control.what == ENCODING:
             self.encoding = self.pgconn._encoding
-            self.extract = postgres_extractor(self.encoding)
+            self.extract = postgres_extractor(self.encoding, self.recorder)
             return
         elif control.what == TEMPORARY:
             if self.plans is None or self.plans.catalog.table(control.name) is None:
@@ -410,6 +414,7 @@ class Watch:
         else:
             self.schema_changed = True
             schema_changed(self._database())
+        self.lane = {}
         self.renew_ns = 0
 
     def failed(self) -> None:

@@ -1,4 +1,4 @@
-"""What results say, read from them in the background: keys, versions, and rows that are not there.
+"""What results say, read from them afterwards: keys, versions, and rows that are not there.
 
 An observation is `(extract, plan, layout, rows, write_id, keys)`; `rows` is a PGresult, which nothing can change any
 more, or a list of rows from SQLite, and `keys` are those asked for of which some were not found.
@@ -7,14 +7,14 @@ more, or a list of rows from SQLite, and `keys` are those asked for of which som
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
 from typing import Any
 
 from mussurana.collector.catalog import Table
 from mussurana.collector.extraction import Extract, Observation, Sink
-from mussurana.collector.recorder import FENCE_NAME
+from mussurana.collector.recorder import FENCE_NAME, Recorder
+from mussurana.collector.sql.absence import Absence
 from mussurana.collector.sql.keys import column_namer, parameter_name, value_name
-from mussurana.collector.sql.plan import DELETE, INSERT, Layout, Plan, Write
+from mussurana.collector.sql.plan import DELETE, INSERT, UPDATE, Layout, Plan, Write
 
 BINARY = 1
 """Of a column's format, as libpq says it."""
@@ -23,50 +23,138 @@ Namer = Callable[[int], str | None]
 Version = Callable[[int], int | None]
 
 
-@lru_cache(maxsize=16)  # encodings, of which an application uses one
-def postgres_extractor(encoding: str) -> Extract:
-    """The extractor for results whose text is encoded so."""
+def postgres_extractor(encoding: str, recorder: Recorder) -> Extract:
+    """The extractor for results whose text is encoded so. It also counts the statement: here nobody waits for it."""
 
     def extract(observation: Observation, sink: Sink) -> None:
-        _extract_postgres(observation, sink, encoding)
+        _, plan, layout, result, write_id, keys = observation
+        count = recorder.coverage.count
+        for key in plan.coverage:
+            count(key)
+        binary = result.fformat(0)
+        made = layout.extractors.get((binary, encoding))
+        if made is None:
+            made = layout.extractors[binary, encoding] = _postgres_reader(plan, layout, result, encoding)
+        sink.statement(plan.statement)
+        made(result, write_id, keys, sink)
 
     return extract
 
 
-def _extract_postgres(observation: Observation, sink: Sink, encoding: str) -> None:
-    _, plan, layout, result, write_id, keys = observation
-    get_value = result.get_value
+Reader = Callable[[Any, int, Any, Sink], None]
 
-    def namer(table: Table, columns: Sequence[int]) -> Namer:
+
+def _postgres_reader(plan: Plan, layout: Layout, sample: Any, encoding: str) -> Reader:
+    """What reads the results of a plan. The types of its columns are looked up once, in a sample."""
+    is_binary = sample.fformat(0) == BINARY
+    version_from = _from_binary if is_binary else _from_text
+
+    def namer(table: Table, columns: Sequence[int]) -> Callable[[Any], Namer]:
         prefix = (table.key_space or table.name) + "/"
-        if len(columns) == 1:
-            (column,) = columns
-            part = column_namer(result.ftype(column), result.fformat(column) == BINARY, encoding)
+        parts = [(column, column_namer(sample.ftype(column), is_binary, encoding)) for column in columns]
+        if len(parts) == 1:
+            ((only, part),) = parts
 
-            def name_one(row: int) -> str | None:
-                value = get_value(row, column)
-                return None if value is None else prefix + part(value)
+            def one(result: Any) -> Namer:
+                get_value = result.get_value
 
-            return name_one
-        parts = [
-            (column, column_namer(result.ftype(column), result.fformat(column) == BINARY, encoding))
-            for column in columns
-        ]
+                def name(row: int) -> str | None:
+                    value = get_value(row, only)
+                    return None if value is None else prefix + part(value)
 
-        def name_several(row: int) -> str | None:
-            values = [get_value(row, column) for column, _ in parts]
-            if None in values:
-                return None
-            return prefix + ",".join(part(value) for value, (_, part) in zip(values, parts, strict=True))
+                return name
 
-        return name_several
+            return one
 
-    def version(column: int) -> Version:
-        if result.fformat(column) == BINARY:
-            return lambda row: _from_binary(get_value(row, column))
-        return lambda row: _from_text(get_value(row, column))
+        def several(result: Any) -> Namer:
+            get_value = result.get_value
 
-    _extract(plan, layout, range(result.ntuples), namer, version, write_id, keys, sink)
+            def name(row: int) -> str | None:
+                values = [get_value(row, column) for column, _ in parts]
+                if None in values:
+                    return None
+                return prefix + ",".join(part(value) for value, (_, part) in zip(values, parts, strict=True))
+
+            return name
+
+        return several
+
+    if plan.write is None and len(layout.reads) == 1 and len(layout.reads[0][1]) == 1:
+        return _single_reader(plan, layout, namer, sample, is_binary, encoding)
+    is_special = bool(layout.reads or layout.old_keys) or layout.version >= 0 or layout.previous < 0
+    if plan.write is not None and plan.write.kind == UPDATE and not is_special:
+        return _update_reader(plan, layout, namer, version_from)
+    namers = {(table.name, columns): namer(table, columns) for table, columns in _key_places(plan, layout)}
+
+    def read(result: Any, write_id: int, keys: Any, sink: Sink) -> None:
+        get_value = result.get_value
+
+        def version(column: int) -> Version:
+            return lambda row: version_from(get_value(row, column))
+
+        def named(table: Table, columns: Sequence[int]) -> Namer:
+            return namers[table.name, tuple(columns)](result)
+
+        _extract(plan, layout, range(result.ntuples), named, version, write_id, keys, sink)
+
+    return read
+
+
+def _key_places(plan: Plan, layout: Layout) -> list[tuple[Table, tuple[int, ...]]]:
+    places = [(table, columns) for table, columns, _ in layout.reads]
+    if plan.write is not None:
+        places += [(plan.write.table, layout.keys), (plan.write.table, layout.old_keys)]
+    return places
+
+
+def _single_reader(
+    plan: Plan,
+    layout: Layout,
+    namer: Callable[..., Callable[[Any], Namer]],
+    sample: Any,
+    is_binary: bool,
+    encoding: str,
+) -> Reader:
+    """The most frequent case: rows of one table, by a key of one column."""
+    ((table, (key_column,), version_column),) = layout.reads
+    prefix = (table.key_space or table.name) + "/"
+    part = column_namer(sample.ftype(key_column), is_binary, encoding)
+    version_from = _from_binary if is_binary else _from_text
+    named = namer(table, (key_column,))
+
+    def read(result: Any, write_id: int, keys: Any, sink: Sink) -> None:
+        get_value, saw = result.get_value, sink.read
+        for row in range(result.ntuples):
+            key = get_value(row, key_column)
+            if key is not None:
+                saw(prefix + part(key), version_from(get_value(row, version_column)) or 0)
+        if keys and plan.absence is not None:
+            _extract_absent(plan.absence, keys, set(map(named(result), range(result.ntuples))), sink)
+
+    return read
+
+
+def _update_reader(
+    plan: Plan,
+    layout: Layout,
+    namer: Callable[..., Callable[[Any], Namer]],
+    version_from: Callable[[bytes | None], int | None],
+) -> Reader:
+    """The second most frequent one: an UPDATE that leaves keys alone."""
+    assert plan.write is not None
+    named = namer(plan.write.table, layout.keys)
+    previous_column = layout.previous
+
+    def read(result: Any, write_id: int, keys: Any, sink: Sink) -> None:
+        get_value, name_of = result.get_value, named(result)
+        for row in range(result.ntuples):
+            name = name_of(row)
+            if name is not None:
+                sink.update(name, write_id, version_from(get_value(row, previous_column)) or 0)
+        if keys and plan.absence is not None:
+            _extract_absent(plan.absence, keys, set(map(name_of, range(result.ntuples))), sink)
+
+    return read
 
 
 def extract_sqlite(observation: Observation, sink: Sink) -> None:
@@ -84,6 +172,7 @@ def extract_sqlite(observation: Observation, sink: Sink) -> None:
     def version(column: int) -> Version:
         return lambda row: rows[row][column]
 
+    sink.statement(plan.statement)
     _extract(plan, layout, range(len(rows)), namer, version, write_id, keys, sink)
 
 
@@ -119,7 +208,6 @@ def _extract(
     keys: Sequence[tuple[Any, ...]],
     sink: Sink,
 ) -> None:
-    sink.statement(plan.statement)
     for table, key_columns, version_column in layout.reads:
         name_of, version_of = namer(table, key_columns), version(version_column)
         if len(layout.reads) == 1:
@@ -142,9 +230,13 @@ def _extract(
         table, key_columns, _ = layout.reads[0]
         found = set(map(namer(table, key_columns), rows))
     if keys and plan.absence is not None:
-        for name in _names(plan.absence.table, keys):
-            if name not in found:
-                sink.absent(name)
+        _extract_absent(plan.absence, keys, found, sink)
+
+
+def _extract_absent(absence: Absence, keys: Sequence[tuple[Any, ...]], found: set[str | None], sink: Sink) -> None:
+    for name in _names(absence.table, keys):
+        if name not in found:
+            sink.absent(name)
 
 
 def _extract_write(

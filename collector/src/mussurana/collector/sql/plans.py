@@ -159,6 +159,7 @@ class Plans:
             plan.coverage = (*plan.coverage, *unobserved_write_keys(written, "function"))
         plan.statement = _for_people(text, draft.tokens)
         plan.tables = frozenset(draft.recorded) if plan.observes else frozenset()
+        plan.quick = plan.observes and not plan.taints and control is None
         if draft.splice:
             plan.text, plan.injection = draft.splice.apply(draft.placeholders, style, self.dialect)
         return plan

@@ -30,7 +30,7 @@ class Injection:
 @dataclass(frozen=True)
 class ByName(Injection):
     def __call__(self, params: Any, write_id: int) -> Any:
-        if not isinstance(params, Mapping):
+        if type(params) is not dict and not isinstance(params, Mapping):
             raise WrongParameters("no names")
         return {**params, PARAMETER_NAME: write_id}
 
@@ -44,7 +44,7 @@ class AtEnd(Injection):
     def __call__(self, params: Any, write_id: int) -> Any:
         if params is None:
             params = ()
-        if isinstance(params, Mapping) or len(params) != self.count:
+        if not _fits(params, self.count):
             raise WrongParameters("other parameters than the text has placeholders for")
         return (*params, write_id)
 
@@ -61,12 +61,22 @@ class AtPlaces(Injection):
             if params:
                 raise WrongParameters("parameters for a text without placeholders")
             return (write_id,) * len(self.places)
-        if isinstance(params, Mapping) or len(params) != self.count:
+        if not _fits(params, self.count):
             raise WrongParameters("other parameters than the text has placeholders for")
+        if self.places == _FIRST:
+            return (write_id, *params)
         if len(self.places) == 1:
             place = self.places[0]
             return (*params[:place], write_id, *params[place:])
         return _interleave(params, self.places, write_id)
+
+
+_FIRST = (0,)
+
+
+def _fits(params: Any, count: int) -> bool:
+    kind = type(params)  # asking for an abstract class takes longer than everything else here
+    return (kind is tuple or kind is list or not isinstance(params, Mapping)) and len(params) == count
 
 
 def _interleave(params: Sequence[Any], places: tuple[int, ...], write_id: int) -> list[Any]:
