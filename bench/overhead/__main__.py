@@ -67,7 +67,7 @@ def main(arguments: list[str] | None = None) -> int:
         options.json.write_text(report_json(report) + "\n", encoding="utf-8")
     if options.markdown:
         put_between_marks(report_markdown(report), options.markdown)
-    return 0 if all(judgement.met for judgement in report.judgements()) else 1
+    return 0 if report.passed else 1
 
 
 if __name__ == "__main__":

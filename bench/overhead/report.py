@@ -117,9 +117,19 @@ class Report:
         lost = sum(phase.counted("txns_lost") for phase in self._phases())
         failures = sum(phase.counted("hook_failures") for phase in self._phases())
         lines = [f"{len(judged) - len(missed)} of {len(judged)} bars met", *missed]
+        lines += [
+            f"FAILED: {found.workload}, {found.driver}, {mode}: the collector recorded nothing"
+            for found in self.measured
+            for mode in RECORDED
+            if not found.saturated[mode].counted("bytes_spooled")
+        ]
         if lost or failures:
             lines.append(f"{lost:g} transactions were lost and {failures:g} hooks failed while measuring")
         return lines
+
+    @property
+    def passed(self) -> bool:
+        return not any(line.startswith(("MISSED", "FAILED")) for line in self.summary())
 
     def _phases(self) -> list[Phase]:
         return [
