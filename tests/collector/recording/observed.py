@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from mussurana.wire import history_pb2, segments
 
 def quick(spool: Path, **others: Any) -> Settings:
     """Settings with short times, so that tests do not wait."""
-    short: dict[str, Any] = {"batch_interval_seconds": 0.01, "close_seconds": 5.0}
+    short: dict[str, Any] = {"batch_interval_seconds": 0.01, "close_seconds": 5.0, "journal": "background"}
     return Settings(spool=str(spool), **short | others)
 
 
@@ -88,5 +90,13 @@ def gap_ids(found: list[history_pb2.Fragment]) -> list[tuple[int, int]]:
     ]
 
 
+def lost_of(versions: Iterable[int], found: list[history_pb2.Fragment]) -> set[int]:
+    """Those of the versions that a gap declares."""
+    gaps = sorted(gap_ids(found))
+    ends = list(accumulate((end for _, end in gaps), max))
+    places = ((version, bisect_right(gaps, version, key=lambda gap: gap[0])) for version in versions)
+    return {version for version, place in places if place and version < ends[place - 1]}
+
+
 def is_lost(version: int, found: list[history_pb2.Fragment]) -> bool:
-    return any(first <= version < end for first, end in gap_ids(found))
+    return bool(lost_of([version], found))

@@ -92,10 +92,29 @@ def test_no_key_is_mistaken_for_the_fence_row(monkeypatch: pytest.MonkeyPatch) -
     assert key_of("a/1") != FENCE_KEY
 
 
-def test_names_that_are_not_unicode_cost_only_their_observation(recorder: Recorder, spool: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "version"), [("a/\udcff", 1), (b"a/1", 1), (None, 1), ("a/1", -1), ("a/1", 1 << 63), ("a/1", "1")]
+)
+def test_operations_without_key_or_version_cost_their_transaction(
+    name: object, version: object, recorder: Recorder, spool: Path
+) -> None:
+    session = recorder.open_session("conn", fenced=False)
+    txn = session.begin()
+    lost = recorder.write_id()
+    see(txn, "write", "a/1", lost)
+    see(txn, "read", name, version)
+    session.end(txn, COMMITTED)
+    kept = commit(recorder, session, "a/2")[0]
+    recorder.close()
+    found = fragments(spool)
+    assert [column(f.op_version, 8) for f in found if f.txn_count] == [[kept]]
+    assert is_lost(lost, found)
+    assert recorder.metrics.extraction_failures == 1
+
+
+def test_sessions_and_statements_may_have_any_name(recorder: Recorder, spool: Path) -> None:
     session = recorder.open_session("conn \udcff", fenced=False)
     txn = session.begin()
-    see(txn, "read", "a/\udcff", 1)
     txn.observations.append((lambda _, sink: (sink.statement("\udcff"), sink.read("a/1", 7)),))
     session.end(txn, COMMITTED)
     recorder.close()
@@ -304,14 +323,13 @@ def test_an_extractor_that_fails_costs_only_its_observation(recorder: Recorder, 
     txn.observations.append((fail, hidden))
     txn.observations.append((tell, "no such method", hidden))
     txn.observations.append(())  # not even an extractor
-    see(txn, "read", "a/2", -1)
     see(txn, "read", "a/3", 7)
     session.end(txn, COMMITTED)
     recorder.close()
     found = fragments(spool)
     assert column(found[0].op_version, 8) == [kept, 7]
     assert is_lost(hidden, found)
-    assert recorder.metrics.extraction_failures == 4
+    assert recorder.metrics.extraction_failures == 3
 
 
 def test_a_version_without_a_place_is_declared_lost(recorder: Recorder, spool: Path) -> None:

@@ -49,6 +49,7 @@ for _ in range(3):
 
 @pytest.fixture(autouse=True)
 def _unregistered() -> Iterator[None]:
+    metrics.unregister()
     yield
     metrics.unregister()
 

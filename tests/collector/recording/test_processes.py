@@ -16,7 +16,17 @@ from mussurana.collector.recorder import Recorder
 from mussurana.collector.spool import DESTINATION, LOCK, Destination, folders, make_folder, try_lock
 from mussurana.wire import counter_of, tag_of
 from tests.collector.recording.ingest import Ingest, eventually
-from tests.collector.recording.observed import column, commit, events, fragments, is_lost, quick, settled, uploads
+from tests.collector.recording.observed import (
+    column,
+    commit,
+    events,
+    fragments,
+    is_lost,
+    lost_of,
+    quick,
+    settled,
+    uploads,
+)
 
 ROOT = Path(__file__).parents[3]
 
@@ -69,8 +79,8 @@ def test_a_killed_process_declares_what_it_had_in_memory(spool: Path) -> None:
     complete(folders(spool)[0])
     found = fragments(spool)
     missing = [version for version in told if version not in spooled]
-    assert all(is_lost(version, found) for version in missing)
-    assert not any(is_lost(version, found) for version in spooled)
+    assert lost_of(missing, found) == set(missing)
+    assert not lost_of(spooled, found)
     assert found[-1].gap[0].reason == "process killed"
     assert events(found)[-1][0] == "CLOSE"
     assert len(spooled) > 100
@@ -100,7 +110,7 @@ def test_what_a_killed_process_left_is_shipped_even_if_no_other_comes(spool: Pat
         found = verifier.fragments()
         kept = {version for f in found for version in column(f.op_version, 8)}
         assert len(kept) > 100
-        assert all(version in kept or is_lost(version, found) for version in told)
+        assert set(told) <= kept | lost_of(told, found)
 
 
 def test_a_process_killed_before_its_first_fragment_has_declared_its_tag(spool: Path) -> None:

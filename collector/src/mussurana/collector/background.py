@@ -25,6 +25,7 @@ from time import monotonic, perf_counter, sleep, time_ns
 from mussurana.collector.extraction import DELETE, WRITE, Operation, operations_of
 from mussurana.collector.fragments import FragmentBuilder, Names, gap_of, printable
 from mussurana.collector.helper import Helper
+from mussurana.collector.journal import Journal, Place
 from mussurana.collector.losses import between, single
 from mussurana.collector.recorder import ABORTED, COMMITTED, FENCE_NAME, Recorder, SessionInfo, Txn
 from mussurana.collector.spool import GAP_BYTES_RESERVED, SEGMENT_BYTES_MAX, Shipped, Spool, SpoolFull
@@ -51,6 +52,8 @@ FULL_SECONDS = 1.0
 
 FAILURE_SECONDS = 0.5
 """The pause after a failure, so that one that comes back does not take a whole core."""
+
+NOT_UNDERSTOOD = "result not understood"
 
 SessionEvent = history_pb2.SessionEvent
 
@@ -82,6 +85,8 @@ class Background:
         self._held_back = False  # the last fragment's write ids were not settled as far as they were drawn
         self._housekeeping_at = self._measured_at = 0.0
         self._full_until = 0.0
+        self._in_fragment: list[Place] = []  # where the journal has the transactions of this fragment
+        self.journal: Journal | None = None
         self._hurry = threading.Event()
         self._stopping = False
         self._forking = False
@@ -177,19 +182,29 @@ class Background:
 
     def _add(self, txn: Txn, now: float) -> None:
         recorder = self._recorder
-        extracted = operations_of(txn)
+        extracted = txn.extracted
+        if extracted is None or txn.extracted_from != txn.observations:  # in a pipeline results come after COMMIT
+            extracted = operations_of(txn)
+        if txn.journaled is not None:
+            self._in_fragment.append(txn.journaled)
         txn.observations = []  # the results go now, and not when the last reference to the transaction does
+        txn.extracted = txn.extracted_from = None
         if extracted.failures:
             self._metrics.extraction_failures += extracted.failures
-            recorder.losses.add("result not understood", between(txn.floor, recorder.write_id()), [txn.session], 0)
+            recorder.losses.add(NOT_UNDERSTOOD, between(txn.floor, recorder.write_id()), [txn.session], 0)
         if extracted.lost:
             recorder.losses.add("place not known", single(extracted.lost), [txn.session], 0)
         if not extracted.operations and not extracted.rolled_back:
             return
         number = self._session_of(txn, extracted.operations, now)
-        if extracted.rolled_back:
-            self._builder.add(txn, number, ABORTED, extracted.rolled_back)
-        self._builder.add(txn, number, txn.status, extracted.operations)
+        try:
+            if extracted.rolled_back:
+                self._builder.add(txn, number, ABORTED, extracted.rolled_back)
+            self._builder.add(txn, number, txn.status, extracted.operations)
+        except ValueError:
+            self._metrics.extraction_failures += 1
+            self._metrics.txns_lost += 1
+            recorder.losses.add(NOT_UNDERSTOOD, between(txn.floor, recorder.write_id()), [txn.session])
 
     def _session_of(self, txn: Txn, operations: list[Operation], now: float) -> int:
         """The number of a transaction's session, announced as what it is."""
@@ -277,12 +292,18 @@ class Background:
         metrics.gaps += len(losses)
         metrics.spool_bytes = self.spool.size
         builder.sealed()
+        self._journal_done()
         for state in self._states.values():
             state.opened_in_fragment = state.idle_in_fragment = False
         self._held_back = any(settled[tag] < COUNTER_END and tag != ids.tag for tag in settled) or bool(floors)
         ids.forget(settled)
         if ids.succeed():
             recorder.write_id = ids.draw
+
+    def _journal_done(self) -> None:
+        if self.journal is not None:
+            self.journal.done(self._in_fragment)
+        self._in_fragment.clear()
 
     def _fences(self) -> history_pb2.Fences | None:
         metrics = self._metrics
@@ -315,6 +336,7 @@ class Background:
             elif state.idle_in_fragment:
                 state.is_idle = state.idle_in_fragment = False
         builder.drop()
+        self._journal_done()
         builder.events.extend(closed)
 
     # Now and then
@@ -399,6 +421,8 @@ class Background:
             sleep(0.005)
         if self._helper is not None:
             self._helper.join()
+        if self.journal is not None:
+            self.journal.close()
         self.spool.close()
         self._metrics.withdraw()
 
@@ -424,6 +448,8 @@ class Background:
 
     def after_fork_in_child(self) -> None:
         """All of this belongs to the parent."""
+        if self.journal is not None:
+            self.journal.close()
         if self._helper is not None:
             self._helper.let_go()
         self.spool.close()

@@ -12,8 +12,7 @@ were real and stay, except for those that saw what was rolled back: only this tr
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from mussurana.collector.recorder import Txn
@@ -26,9 +25,6 @@ Operation: TypeAlias = tuple[int, str, int, int, str]
 
 Observation: TypeAlias = tuple[Any, ...]
 Extract: TypeAlias = "Callable[[Observation, Sink], None]"
-
-VERSION_MAX = (1 << 63) - 1
-"""A version has to fit into a signed column of a database."""
 
 
 class Sink:
@@ -70,51 +66,51 @@ class Sink:
         self.lost.append(version)
 
 
-@dataclass(slots=True)
-class Extracted:
+class Extracted(NamedTuple):
     """What a transaction did."""
 
     operations: list[Operation]
-    rolled_back: list[Operation] = field(default_factory=list)  # writes that a savepoint took back
-    lost: list[int] = field(default_factory=list)
-    failures: int = 0  # observations whose extractor failed
+    rolled_back: list[Operation]  # writes that a savepoint took back
+    lost: list[int]
+    failures: int  # observations whose extractor failed
 
 
 def operations_of(txn: Txn) -> Extracted:
     """Ask every observation. Never raises for what an extractor does."""
     sink = Sink()
+    operations = sink.operations
+    bounds: list[int] | None = [] if txn.rolled_back else None  # where the operations of each observation end
     failures = 0
-    if not txn.rolled_back:
-        for observation in txn.observations:
-            failures += not _ask(observation, sink)
-        return Extracted(sink.operations, lost=sink.lost, failures=failures)
-    kept: list[Operation] = []
-    undone: list[Operation] = []
-    for index, observation in enumerate(txn.observations):
-        sink.operations = []
-        failures += not _ask(observation, sink)
-        if any(first <= index < end for first, end in txn.rolled_back):
-            for operation in sink.operations:
-                (kept if operation[0] in (READ, READ_ABSENT) else undone).append(operation)
-        else:
-            kept += sink.operations
-    gone = {operation[2] for operation in undone}
-    kept = [operation for operation in kept if operation[0] != READ or operation[2] not in gone]
+    for observation in txn.observations:
+        so_far = len(operations)
+        try:
+            observation[0](observation, sink)
+        except Exception:  # then nothing of it counts
+            del operations[so_far:]
+            failures += 1
+        sink.text = ""
+        if bounds is not None:
+            bounds.append(len(operations))
+    if bounds is None:
+        return Extracted(operations, [], sink.lost, failures)
+    kept, undone = _without_rolled_back(operations, bounds, txn.rolled_back)
     return Extracted(kept, undone, sink.lost, failures)
 
 
-def _ask(observation: Observation, sink: Sink) -> bool:
-    """Whether the extractor told everything. If it failed, nothing of the observation counts."""
-    so_far = len(sink.operations)
-    sink.text = ""
-    try:
-        observation[0](observation, sink)
-        for _, name, version, previous, _ in sink.operations[so_far:]:
-            if not name.isascii():
-                name.encode()  # a name that is not Unicode text cannot be sent
-            if not (0 <= version <= VERSION_MAX and 0 <= previous <= VERSION_MAX):
-                raise ValueError("not a version")
-    except Exception:
-        del sink.operations[so_far:]
-        return False
-    return True
+def _without_rolled_back(
+    operations: list[Operation], bounds: list[int], rolled_back: list[tuple[int, int]]
+) -> tuple[list[Operation], list[Operation]]:
+    """Those that stay, and the writes that savepoints took back."""
+    kept: list[Operation] = []
+    undone: list[Operation] = []
+    start = 0
+    for index, end in enumerate(bounds):
+        own = operations[start:end]
+        start = end
+        if any(first <= index < last for first, last in rolled_back):
+            kept += [operation for operation in own if operation[0] in (READ, READ_ABSENT)]
+            undone += [operation for operation in own if operation[0] not in (READ, READ_ABSENT)]
+        else:
+            kept += own
+    gone = {operation[2] for operation in undone}
+    return [operation for operation in kept if operation[0] != READ or operation[2] not in gone], undone

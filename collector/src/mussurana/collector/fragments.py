@@ -1,16 +1,16 @@
 """Ended transactions as columns: a Fragment of history.proto, built with nothing but `array`.
 
-numpy would be quicker per column and slower to import than everything else here together. A loop over the operations
-costs about half a microsecond for each, in the background.
+numpy would be quicker per column and slower to import than everything else here together. Transactions are turned into
+columns one at a time, by loops that the interpreter runs in C, so that the work can be done in small slices.
 """
 
 from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import filterfalse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from xxhash import xxh3_64_intdigest
 
@@ -21,6 +21,7 @@ from mussurana.wire import FENCE_KEY, counter_of, history_pb2, tag_of
 
 if TYPE_CHECKING:
     from mussurana.collector import coverage
+    from mussurana.collector.journal import Journaled
     from mussurana.collector.metrics import Metrics
 
 NAMES_MAX = 200_000
@@ -28,6 +29,12 @@ NAMES_MAX = 200_000
 
 STATEMENTS_MAX = 10_000
 """Statement texts, likewise. Shapes of statements are few, unless an application writes values into its SQL."""
+
+
+VERSION_MAX = (1 << 63) - 1
+"""A version has to fit into a signed column of a database."""
+
+REPLACING = (UPDATE, DELETE)
 
 
 def key_of(name: str) -> int:
@@ -56,6 +63,8 @@ class Names:
         self.new_statements: list[tuple[int, str]] = []
 
     def add_key(self, name: str) -> int:
+        if (known := self.keys.get(name)) is not None:  # it is new, but twice in this transaction
+            return known
         if len(self.keys) >= NAMES_MAX:
             self._metrics.cache_evictions += 1
             self.keys = {FENCE_NAME: FENCE_KEY}
@@ -64,6 +73,8 @@ class Names:
         return key
 
     def add_statement(self, text: str) -> int:
+        if (known := self.statements.get(text)) is not None:
+            return known
         if len(self.statements) >= STATEMENTS_MAX:
             self._metrics.cache_evictions += 1
             self.statements = {"": 0}
@@ -102,24 +113,36 @@ class FragmentBuilder:
     def op_count(self) -> int:
         return len(self._kind)
 
-    def add(self, txn: Txn, session: int, status: int, operations: Sequence[Operation]) -> None:
-        names = self._names
-        for kind, name, version, previous, text in operations:
-            key = names.keys.get(name)
-            self._key.append(names.add_key(name) if key is None else key)
-            self._kind.append(kind)
-            self._version.append(version)
-            if kind in (UPDATE, DELETE):
-                self._previous.append(previous)
-            number = names.statements.get(text)
-            self._statement.append(names.add_statement(text) if number is None else number)
+    def add(self, txn: Txn | Journaled, session: int, status: int, operations: Sequence[Operation]) -> None:
+        """Add a transaction. ValueError: an operation has no such key or version; then none of it was added."""
+        if operations:
+            self._add_operations(operations)
         self._op_count.append(len(operations))
         self._session.append(session)
         self._status.append(status)
         self._isolation.append(txn.isolation)
-        times = (txn.begin_ns, txn.begun_ns, txn.commit_ns, txn.committed_ns)
-        for column, time in zip(self._times, times, strict=True):
-            column.append(time)
+        begin, begun, commit, committed = self._times
+        begin.append(txn.begin_ns)
+        begun.append(txn.begun_ns)
+        commit.append(txn.commit_ns)
+        committed.append(txn.committed_ns)
+
+    def _add_operations(self, operations: Sequence[Operation]) -> None:
+        kinds, names, versions, previous, texts = zip(*operations, strict=True)
+        known = self._names
+        try:
+            if max(versions) > VERSION_MAX:
+                raise OverflowError
+            version = array("Q", versions)
+            replaced = array("Q", [p for kind, p in zip(kinds, previous, strict=True) if kind in REPLACING])
+            key = array("Q", _numbers(names, known.keys, known.add_key))
+        except (TypeError, OverflowError, AttributeError, UnicodeEncodeError):
+            raise ValueError("not a key or a version") from None
+        self._kind.extend(kinds)
+        self._version.extend(version)
+        self._previous.extend(replaced)
+        self._key.extend(key)
+        self._statement.extend(_numbers(texts, known.statements, known.add_statement))
 
     def sessions(self) -> set[int]:
         return set(self._session)
@@ -140,38 +163,45 @@ class FragmentBuilder:
         """The fragment as it is spooled and sent. It stays in the builder until `clear`."""
         names = self._names
         begin, begun, commit, committed = self._times
-        has_statements = any(self._statement)
-        has_isolation = any(self._isolation)
-        fragment = history_pb2.Fragment(
-            sequence=sequence,
-            sealed_ns=sealed_ns,
-            # OPEN takes effect before the transactions, the others after them.
-            session_event=[*filter(_is_open, self.events), *filterfalse(_is_open, self.events)],
-            txn_count=self.txn_count,
-            txn_session=_bytes(self._session),
-            txn_status=bytes(self._status),
-            txn_begin_ns=_bytes(begin),
-            txn_begun_ns=_bytes(begun),
-            txn_commit_ns=_bytes(commit),
-            txn_committed_ns=_bytes(committed),
-            txn_op_count=_bytes(self._op_count),
-            txn_isolation=bytes(self._isolation) if has_isolation else b"",
-            op_kind=bytes(self._kind),
-            op_key=_bytes(self._key),
-            op_version=_bytes(self._version),
-            op_previous=_bytes(self._previous),
-            op_statement=_bytes(self._statement) if has_statements else b"",
-            write_ids=[history_pb2.WriteIds(tag=tag, settled=counter) for tag, counter in settled.items()],
-            key_name=[history_pb2.KeyName(key=key, name=name) for key, name in names.new_keys],
-            statement=[history_pb2.Statement(number=number, text=text) for number, text in names.new_statements],
-            gap=gaps,
-            coverage=[
-                history_pb2.Coverage(table=table, shape=shape, observed=seen, statement_count=count)  # type: ignore[arg-type]
-                for (table, shape, seen), count in covered
-            ],
-            fences=fences,
-        )
-        return history_pb2.Upload(fragment=fragment).SerializeToString()
+        upload = history_pb2.Upload()
+        fragment = upload.fragment  # filled in place: to pass a Fragment to Upload would copy it
+        fragment.sequence = sequence
+        fragment.sealed_ns = sealed_ns
+        # OPEN takes effect before the transactions, the others after them.
+        fragment.session_event.extend([*filter(_is_open, self.events), *filterfalse(_is_open, self.events)])
+        fragment.txn_count = self.txn_count
+        fragment.txn_session = _bytes(self._session)
+        fragment.txn_status = bytes(self._status)
+        fragment.txn_begin_ns = _bytes(begin)
+        fragment.txn_begun_ns = _bytes(begun)
+        fragment.txn_commit_ns = _bytes(commit)
+        fragment.txn_committed_ns = _bytes(committed)
+        fragment.txn_op_count = _bytes(self._op_count)
+        fragment.op_kind = bytes(self._kind)
+        fragment.op_key = _bytes(self._key)
+        fragment.op_version = _bytes(self._version)
+        fragment.op_previous = _bytes(self._previous)
+        if any(self._isolation):
+            fragment.txn_isolation = bytes(self._isolation)
+        if any(self._statement):
+            fragment.op_statement = _bytes(self._statement)
+        for tag, counter in settled.items():
+            fragment.write_ids.add(tag=tag, settled=counter)
+        for key, name in names.new_keys:
+            fragment.key_name.add(key=key, name=name)
+        for number, text in names.new_statements:
+            fragment.statement.add(number=number, text=text)
+        fragment.gap.extend(gaps)
+        for (table, shape, seen), count in covered:
+            fragment.coverage.add(
+                table=printable(table),
+                shape=printable(shape),
+                observed=seen,
+                statement_count=count,
+            )
+        if fences is not None:
+            fragment.fences.CopyFrom(fences)
+        return upload.SerializeToString()
 
     def sealed(self) -> None:
         """It is in the spool: its names need not be sent again."""
@@ -183,6 +213,14 @@ class FragmentBuilder:
         """It is lost, and the names in it with it."""
         self._names.forget()
         self.clear()
+
+
+def _numbers(names: Sequence[str], known: Mapping[str, int], add: Callable[[str], int]) -> list[int]:
+    """The numbers of names, which are new only now and then."""
+    numbers = list(map(known.get, names))
+    if None in numbers:
+        return [add(name) if number is None else number for name, number in zip(names, numbers, strict=True)]
+    return cast("list[int]", numbers)
 
 
 def _is_open(event: history_pb2.SessionEvent) -> bool:

@@ -17,6 +17,8 @@ COUNTERS = {
     "txns_lost": "Transactions that ended but will never be sent; declared as a gap",
     "gaps": "Gaps declared",
     "hook_failures": "Failures inside the collector's hooks, which the application did not notice",
+    "txns_not_journaled": "Transactions too large for the journal, or for which it had no room",
+    "journal_failures": "Failures to write to the journal",
     "extraction_failures": "Statements whose result could not be understood afterwards",
     "background_failures": "Failures of the background thread, after which it went on",
     "statements_unobserved": "Statements that ran untouched because they cannot be observed",
@@ -48,6 +50,8 @@ class Metrics:
     txns_lost: int
     gaps: int
     hook_failures: int
+    txns_not_journaled: int
+    journal_failures: int
     extraction_failures: int
     background_failures: int
     statements_unobserved: int

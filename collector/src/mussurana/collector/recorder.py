@@ -42,11 +42,13 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
+from itertools import count
 from time import monotonic, time_ns
 from typing import TYPE_CHECKING
 
 from mussurana.collector.coverage import Coverage, CoverageRow
-from mussurana.collector.extraction import Observation
+from mussurana.collector.extraction import Extracted, Observation
+from mussurana.collector.journal import Journal, Place
 from mussurana.collector.losses import Losses, between
 from mussurana.collector.metrics import Metrics
 from mussurana.collector.settings import Settings
@@ -74,10 +76,13 @@ RETRY_SECONDS = 60.0
 class SessionInfo:
     """What outlives the Session object, since transactions and the background refer to it."""
 
-    __slots__ = ("fence_due_ns", "name", "txns_since_fence", "wants_fences", "write_fence_needed")
+    __slots__ = ("fence_due_ns", "name", "number", "txns_since_fence", "wants_fences", "write_fence_needed")
+
+    numbers = count(1)
 
     def __init__(self, name: str, wants_fences: bool) -> None:
         self.name = name
+        self.number = next(self.numbers)  # for the journal; the verifier is told another, see background.py
         self.wants_fences = wants_fences
         self.fence_due_ns = 0
         self.txns_since_fence = 0
@@ -97,8 +102,11 @@ class Txn:
         "begun_ns",
         "commit_ns",
         "committed_ns",
+        "extracted",
+        "extracted_from",
         "floor",
         "isolation",
+        "journaled",
         "observations",
         "rolled_back",
         "rows",
@@ -117,6 +125,9 @@ class Txn:
         self.isolation = NOT_KNOWN
         self.observations: list[Observation] = []
         self.rolled_back: list[tuple[int, int]] = []  # observations first .. end that a savepoint took back
+        self.extracted: Extracted | None = None  # if somebody has needed it already,
+        self.extracted_from: list[Observation] | None = None  # out of these
+        self.journaled: Place | None = None
         self.rows = 0  # rows in the results that the observations keep alive; the adapter may add to it
 
     def mark(self) -> int:
@@ -155,6 +166,9 @@ class Session:
     def committing(self, txn: Txn) -> None:
         """COMMIT is about to be sent."""
         txn.commit_ns = time_ns()
+        journal = self._recorder.journal
+        if journal is not None:
+            journal.write_ahead(txn)
 
     def end(self, txn: Txn, status: int) -> None:
         """Hand over a transaction that has ended. Ending twice is harmless."""
@@ -167,6 +181,8 @@ class Session:
         if status == COMMITTED and not txn.committed_ns:
             txn.committed_ns = time_ns()
         self.info.txns_since_fence += 1
+        if recorder.journal is not None:
+            recorder.journal.end(txn)
         try:
             recorder.take(txn)
         except Exception:
@@ -260,6 +276,7 @@ class Recorder:
         self.asleep = False
         self.wake = threading.Event()
         self.background: Background | None = None
+        self.journal: Journal | None = None
         self.is_started = False  # or has failed to
         self._tried_at = 0.0
         self._start_lock = threading.Lock()
@@ -289,6 +306,8 @@ class Recorder:
             collector = os.urandom(16)
             folder, lock = make_folder(self.settings, collector, self.write_ids.tag)
             self.background = self._make_background(self, collector, folder, lock)
+            if self.settings.journal == "commit":
+                self.journal = self.background.journal = Journal(folder, self.metrics)
             self.background.start()
             _close_at_the_end_of_a_child(self)
 
@@ -337,6 +356,7 @@ class Recorder:
             if self.is_closed:
                 return
             self.is_closed = True
+            self.journal = None
             try:
                 if self.background is not None:
                     self.background.close(self.settings.close_seconds)
@@ -347,6 +367,9 @@ class Recorder:
         self.metrics.txns_lost += 1
         self.losses.add(reason, between(txn.floor, self.write_id()), [txn.session])
         txn.observations = []
+        txn.extracted = txn.extracted_from = None
+        if txn.journaled is not None:  # the journal may forget it, or remember it after a kill
+            txn.journaled[0].waiting.discard(txn.journaled[1])
         if self.background is not None and not self.background.is_alive:
             self._revive()
 

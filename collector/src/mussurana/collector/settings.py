@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,6 +32,8 @@ class SettingsError(ValueError):
 
 
 def default_spool() -> str:
+    import tempfile  # not needed where a spool is given, and it brings a dozen others
+
     return os.path.join(tempfile.gettempdir(), f"mussurana-{os.getuid()}")
 
 
@@ -53,7 +54,7 @@ class Settings:
 
     spool: str = field(default_factory=default_spool)  # all processes of a machine may share one
     spool_bytes_max: int = 256 << 20  # of one process; an hour without verifier at 300 transactions per second
-    journal: str = "background"  # or "commit": see journal.py for what a killed process loses
+    journal: str = "commit"  # or "background": whose time it takes that a killed process loses nothing; see journal.py
 
     fence_interval_seconds: float = 1.0
     fence_txns_max: int = 500  # fence after so many transactions of a session, however little time has passed

@@ -6,6 +6,7 @@
             lock                               held (flock) as long as the process lives
             destination                        where it shall be shipped, as JSON: see `Destination`
             shipped                            what the shipper tells the process: see `Shipped`
+            journal-0, journal-1               what is not in the segments yet: see journal.py
             00000001.seg                       checked records (wire/segments.py), each a serialized Upload;
             00000002.seg                       the first of each segment is a Hello, the others are fragments
             00000002.sessions                  numbers of the sessions that were open when segment 2 began
@@ -44,6 +45,7 @@ FRAGMENT_BYTES_MAX = 32 << 20
 FOLDER = re.compile(r"([0-9a-f]{32})-([0-9a-f]{8})")
 LOCK, DESTINATION, SHIPPED = "lock", "destination", "shipped"
 UNFINISHED = ".new-"
+SUFFIX = ".seg"
 
 
 class SpoolFull(Exception):
@@ -156,7 +158,8 @@ def bytes_in(folder: Path) -> int:
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
-                size += entry.stat().st_size
+                if entry.name.endswith(SUFFIX):  # the others are small, or have limits of their own
+                    size += entry.stat().st_size
     except FileNotFoundError:
         pass  # shipped and deleted while we looked
     return size

@@ -6,14 +6,14 @@ a verifier never waits for a fragment that will not come.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import pairwise
 from pathlib import Path
 from time import time_ns
 
 from mussurana.collector.spool import FOLDER
 from mussurana.collector.write_ids import COUNTER_END
-from mussurana.wire import PROTOCOL, history_pb2, segments
+from mussurana.wire import PROTOCOL, counter_of, history_pb2, segments, tag_of
 
 DAMAGED = "spool damaged"
 
@@ -110,8 +110,17 @@ def name_of(folder: Path) -> tuple[bytes, int]:
     return bytes.fromhex(match[1]), int(match[2], 16)
 
 
-def gap(sequence: int, reason: str, settled: dict[int, int], ended: list[int] | None = None) -> bytes:
-    """A fragment that says that all write ids from here on may be lost. With `ended` the collector is over as well."""
+def gap(
+    sequence: int,
+    reason: str,
+    settled: dict[int, int],
+    ended: list[int] | None = None,
+    kept: Collection[int] = (),
+) -> bytes:
+    """A fragment that says that all write ids from here on may be lost, but for those `kept`.
+
+    With `ended` these sessions are over, and so is the collector.
+    """
     fragment = history_pb2.Fragment(
         sequence=sequence,
         sealed_ns=time_ns(),
@@ -127,11 +136,21 @@ def gap(sequence: int, reason: str, settled: dict[int, int], ended: list[int] | 
                 reason=reason,
                 session=ended,
                 write_ids=[
-                    history_pb2.WriteIdRange(tag=tag, first=counter, end=COUNTER_END)
+                    history_pb2.WriteIdRange(tag=tag, first=first, end=end)
                     for tag, counter in settled.items()
-                    if counter < COUNTER_END
+                    for first, end in _between(counter, sorted(counter_of(k) for k in kept if tag_of(k) == tag))
                 ],
             )
         ],
     )
     return history_pb2.Upload(fragment=fragment).SerializeToString()
+
+
+def _between(counter: int, kept: list[int]) -> Iterator[tuple[int, int]]:
+    """The ranges from a counter to the last one that spare some."""
+    for spared in kept:
+        if spared > counter:
+            yield counter, spared
+        counter = max(counter, spared + 1)
+    if counter < COUNTER_END:
+        yield counter, COUNTER_END

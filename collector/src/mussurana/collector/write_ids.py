@@ -10,7 +10,7 @@ background thread looks, and in the time between two looks nobody can draw the o
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Callable, Iterable
 from itertools import count
 
@@ -22,7 +22,7 @@ COUNTER_RETIRE = COUNTER_END >> 1
 
 def draw_tag() -> int:
     """Never 0: whoever stores small numbers of his own must not look like a collector."""
-    return secrets.randbelow((1 << TAG_BITS) - 1) + 1
+    return int.from_bytes(os.urandom(4), "little") % ((1 << TAG_BITS) - 1) + 1
 
 
 class WriteIds:
