@@ -49,7 +49,12 @@ def say_nothing(
 class Ingest:
     """What it has received, by collector. `with Ingest() as verifier: verifier.address`."""
 
-    def __init__(self, behaviour: Behaviour = acknowledge, address: str = "127.0.0.1:0") -> None:
+    def __init__(
+        self,
+        behaviour: Behaviour = acknowledge,
+        address: str = "127.0.0.1:0",
+        credentials: grpc.ServerCredentials | None = None,
+    ) -> None:
         self.window_bytes = 1 << 20
         self.delay_seconds = 0.0
         self.break_after = -1  # fragments
@@ -68,7 +73,11 @@ class Ingest:
             (grpc.method_handlers_generic_handler("mussurana.v1.Ingest", {"Stream": handler}),)
         )
         host = address.rpartition(":")[0]
-        self.address = f"{host}:{self._server.add_insecure_port(address)}"
+        if credentials is None:
+            port = self._server.add_insecure_port(address)
+        else:
+            port = self._server.add_secure_port(address, credentials)
+        self.address = f"{host}:{port}"
 
     def greet(self, hello: history_pb2.Hello, context: grpc.ServicerContext) -> list[history_pb2.Fragment]:
         self.hellos.append(hello)

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import grpc
 import pytest
 
+from mussurana.collector import sender
+from mussurana.collector.abandoned import complete
 from mussurana.collector.recorder import Recorder
-from mussurana.collector.spool import folders
+from mussurana.collector.sender import Sender
+from mussurana.collector.spool import Destination, folders, make_folder
+from mussurana.collector.spool_reader import SpoolReader
 from tests.collector.recording.ingest import Ingest, eventually, say_nothing
-from tests.collector.recording.observed import commit, txn_count
+from tests.collector.recording.observed import commit, quick, txn_count
 
 
 def sequences(verifier: Ingest) -> list[int]:
@@ -138,4 +146,46 @@ def test_acknowledged_segments_are_deleted_while_others_follow(
         assert len(segments) == 1
         assert int(segments[0][:8]) > 3
         assert verifier.txn_count() == 200
+        recorder.close()
+
+
+def test_a_verifier_that_falls_silent_is_asked_again(spool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sender, "ANSWER_SECONDS_MAX", 0.2)
+    folder, lock = make_folder(quick(spool), os.urandom(16), tag=1)
+    complete(folder)
+    with Ingest(say_nothing) as verifier:
+        sending = Sender(Destination.of(quick(spool, verifier=verifier.address)), SpoolReader(folder), lambda _: None)
+        sending.start()
+        assert eventually(lambda: len(verifier.hellos) >= 2)
+        sending.stop(5)
+        assert sending.connections_failed >= 1
+    os.close(lock)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="certificates are made with openssl")
+def test_the_stream_is_encrypted_and_both_sides_know_each_other(
+    make_recorder: Callable[..., Recorder], tmp_path: Path
+) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"),
+            *("-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(certificate)),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    credentials = grpc.ssl_server_credentials(
+        [(key.read_bytes(), certificate.read_bytes())], certificate.read_bytes(), require_client_auth=True
+    )
+    with Ingest(address="localhost:0", credentials=credentials) as verifier:
+        recorder = make_recorder(
+            verifier=verifier.address,
+            tls_ca_file=str(certificate),
+            tls_certificate_file=str(certificate),
+            tls_key_file=str(key),
+        )
+        commit(recorder, recorder.open_session("conn", fenced=False), "a/1")
+        assert recorder.flush(10)
+        assert verifier.txn_count() == 1
         recorder.close()

@@ -44,8 +44,8 @@ HOUSEKEEPING_SECONDS = 1.0
 MEASURE_SECONDS = 5.0
 """How often the spool is measured, to which other processes add and from which the shipper deletes."""
 
-FORK_SECONDS_MAX = 1.0
-"""How long a fork may wait for this thread to be between two turns."""
+FORK_SECONDS_MAX = 0.2
+"""How long a fork may wait for metrics to be published, which takes some microseconds."""
 
 FULL_SECONDS = 1.0
 """How often a full spool is asked for room for a gap alone: the room that is kept for gaps is small."""
@@ -90,7 +90,8 @@ class Background:
         self._hurry = threading.Event()
         self._stopping = False
         self._forking = False
-        self.turn_lock = threading.Lock()
+        self._turn_lock = threading.Lock()
+        self._publishing = threading.Lock()
         self.spool = Spool(folder, lock, self._hello, self._settings.spool_bytes_max, SEGMENT_BYTES_MAX)
         self._helper = Helper(folder.parent) if self._settings.verifier else None
         self._thread: threading.Thread | None = None
@@ -111,7 +112,7 @@ class Background:
         recorder = self._recorder
         while not self._stopping:
             try:
-                with self.turn_lock:
+                with self._turn_lock:
                     self.turn()
             except Exception:
                 self._metrics.background_failures += 1
@@ -342,7 +343,8 @@ class Background:
     # Now and then
 
     def _housekeep(self, now: float) -> None:
-        self._metrics.publish()
+        with self._publishing:
+            self._metrics.publish()
         if now - self._measured_at >= MEASURE_SECONDS:
             self._measured_at = now
             self.spool.measure()
@@ -397,7 +399,7 @@ class Background:
     def _is_flushed(self) -> bool:
         if self._recorder.queue:
             return False
-        with self.turn_lock:  # a turn leaves nothing behind
+        with self._turn_lock:  # a turn leaves nothing behind
             is_spooled = not self._recorder.queue and not self._has_news()
         return is_spooled and (self._helper is None or self._is_durable())
 
@@ -412,11 +414,11 @@ class Background:
         self._recorder.wake.set()
         if self._thread is not None:
             self._thread.join(timeout_seconds)
-        if self.turn_lock.acquire(timeout=max(0.1, deadline - monotonic())):
+        if self._turn_lock.acquire(timeout=max(0.1, deadline - monotonic())):
             try:
                 self._finish()
             finally:
-                self.turn_lock.release()
+                self._turn_lock.release()
         while self._helper is not None and monotonic() < deadline and not self._is_durable():
             sleep(0.005)
         if self._helper is not None:
@@ -439,12 +441,12 @@ class Background:
             self._metrics.background_failures += 1
 
     def before_fork(self) -> None:
-        """Be between two turns, so that the child inherits nothing half done, and no lock of the host's metrics."""
-        self._forking = self.turn_lock.acquire(timeout=FORK_SECONDS_MAX)
+        """Do not publish metrics meanwhile: the child would inherit locks of the host's metrics that nobody opens."""
+        self._forking = self._publishing.acquire(timeout=FORK_SECONDS_MAX)
 
     def after_fork_in_parent(self) -> None:
         if self._forking:
-            self.turn_lock.release()
+            self._publishing.release()
 
     def after_fork_in_child(self) -> None:
         """All of this belongs to the parent."""

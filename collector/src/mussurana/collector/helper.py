@@ -37,14 +37,13 @@ class Helper:
         """Start a shipper unless there is one. Returns at once; OSError if the spool is gone."""
         if monotonic() < self._next_at or (self._thread is not None and self._thread.is_alive()):
             return
-        lock = os.open(self._root / SHIPPER_LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        self._lock = os.open(self._root / SHIPPER_LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            os.close(lock)
+            self.let_go()
             self._retry_seconds = RETRY_SECONDS_MIN
             return
-        self._lock = lock
         self._next_at = monotonic() + self._retry_seconds
         self._retry_seconds = min(2 * self._retry_seconds, RETRY_SECONDS_MAX)
         self._thread = threading.Thread(target=self._start, name="mussurana-helper", daemon=True)
@@ -60,17 +59,17 @@ class Helper:
         except Exception:  # no such interpreter, or no more processes
             self.failures += 1
         finally:
+            self.let_go()
+
+    def let_go(self) -> None:
+        """Close the lock here. A forked child must not hold the one that its parent was about to hand on."""
+        if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
 
-    def let_go(self) -> None:
-        """In a forked child: it must not hold the lock that its parent was about to hand on."""
-        if self._lock >= 0:
-            os.close(self._lock)
-
 
 def _start(root: Path, lock: int) -> None:
-    command = [_python(), "-m", "mussurana.collector.shipper", str(root), "--lock", str(lock)]
+    command = [_python(), "-P", "-m", "mussurana.collector.shipper", str(root), "--lock", str(lock)]
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,

@@ -115,6 +115,12 @@ def _exported() -> dict[str, Any]:
         return _metrics
 
 
+def renew_lock() -> None:
+    """In a forked child: somebody else may have held it."""
+    global _lock
+    _lock = threading.Lock()
+
+
 def unregister() -> None:
     """Take the metrics out of the host's registry, so that nothing is left behind."""
     with _lock:

@@ -46,6 +46,7 @@ from itertools import count
 from time import monotonic, time_ns
 from typing import TYPE_CHECKING
 
+from mussurana.collector import metrics
 from mussurana.collector.coverage import Coverage, CoverageRow
 from mussurana.collector.extraction import Extracted, Observation
 from mussurana.collector.journal import Journal, Place
@@ -432,6 +433,13 @@ def _close_at_the_end_of_a_child(recorder: Recorder) -> None:
         multiprocessing_util.Finalize(recorder, recorder.close, exitpriority=0)
 
 
+def _after_fork_in_child() -> None:
+    global _shared_lock
+    _shared_lock = threading.Lock()  # somebody else may have held it
+    metrics.renew_lock()
+    _around_fork(Recorder.after_fork_in_child)
+
+
 def _around_fork(hook: Callable[[Recorder], None]) -> None:
     for recorder in list(_recorders):
         try:
@@ -443,6 +451,6 @@ def _around_fork(hook: Callable[[Recorder], None]) -> None:
 os.register_at_fork(
     before=lambda: _around_fork(Recorder.before_fork),
     after_in_parent=lambda: _around_fork(Recorder.after_fork_in_parent),
-    after_in_child=lambda: _around_fork(Recorder.after_fork_in_child),
+    after_in_child=_after_fork_in_child,
 )
 atexit.register(close_all)
