@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import count
 from typing import Any
 
@@ -42,23 +43,24 @@ class Session:
                     self.transaction(connection)
                     self.committed += 1
                 except psycopg.OperationalError as error:
-                    if connection.closed or connection.broken:
+                    if not connection.closed and error.sqlstate in ("40001", "40P01"):
+                        self.failed += 1
+                        with suppress(psycopg.OperationalError):
+                            connection.rollback()
+                    if connection.closed:
                         self.lost += 1
                         connection.close()
                         connection = self._connected()
-                    elif error.sqlstate in ("40001", "40P01"):
-                        self.failed += 1
-                        connection.rollback()
-                    else:
-                        raise
             connection.close()
         except BaseException as error:
             self.error = error
 
     def _connected(self) -> Any:
-        connection = self.connect()
-        connection.isolation_level = self.level
-        return connection
+        while True:
+            with suppress(psycopg.OperationalError):
+                connection = self.connect()
+                connection.isolation_level = self.level
+                return connection
 
     def transaction(self, connection: Any) -> None:
         rng = self.rng

@@ -127,7 +127,7 @@ class CursorMixin:
         try:
             yield from super()._execute_gen(plan.text, given, prepare=prepare, binary=binary)  # type: ignore[misc]
         except BaseException as error:
-            _statement_failed(watch, plan, write_id)
+            _statement_failed(watch, error, plan, write_id)
             _repair(watch, error, self, plan, query, params, write_id)
             raise
         try:
@@ -167,7 +167,7 @@ class CursorMixin:
         try:
             yield from super()._stream_send_gen(text, given, binary=binary, size=size)  # type: ignore[misc]
         except BaseException as error:
-            _statement_failed(watch, plan, write_id)
+            _statement_failed(watch, error, plan, write_id)
             _repair(watch, error, self, plan, query, params, write_id)
             raise
         watch.streamed = True
@@ -178,9 +178,9 @@ class CursorMixin:
         plan, write_id = getattr(self, "_mussurana_stream", (None, 0))
         try:
             result = yield from super()._stream_fetchone_gen(first)  # type: ignore[misc]
-        except BaseException:
+        except BaseException as error:
             if watch is not None:
-                _statement_failed(watch, plan, write_id)
+                _statement_failed(watch, error, plan, write_id)
             raise
         if watch is None or plan is None:
             return result
@@ -260,7 +260,7 @@ class ServerCursorHooks(CursorMixin):
         try:
             yield from super()._declare_gen(text, given, binary)  # type: ignore[misc]
         except BaseException as error:
-            _statement_failed(watch, plan, write_id)
+            _statement_failed(watch, error, plan, write_id)
             _repair(watch, error, self, plan, query, params, write_id)
             raise
         self._mussurana_txn = watch.transactions.txn if watch.transactions is not None else None
@@ -300,7 +300,7 @@ def _execute(
     try:
         yield from execute(text, given, prepare=prepare, binary=binary)
     except BaseException as error:
-        _statement_failed(watch, plan, write_id)
+        _statement_failed(watch, error, plan, write_id)
         _repair(watch, error, cursor, plan, query, params, write_id)
         raise
     if plan is not None and cursor._conn._pipeline is None:
@@ -416,10 +416,10 @@ def _execute_many(
     watch.expected = True
     try:
         yield from execute(plan.text, _inject_each(cursor, watch, plan, params_seq), returning)
-    except BaseException:
+    except BaseException as error:
         watch.implicit_failed = True
         if watch.pgconn.status != OK:
-            _statement_failed(watch, plan, 0)
+            _statement_failed(watch, error, plan, 0)
         raise
 
 
@@ -509,9 +509,9 @@ def _several_answered(watch: Watch, plan: Plan, results: list[Any]) -> None:
         watch.after(control, result.command_status or b"")
 
 
-def _statement_failed(watch: Watch, plan: Plan | None, write_id: int) -> None:
+def _statement_failed(watch: Watch, error: BaseException, plan: Plan | None, write_id: int) -> None:
     try:
-        watch.statement_failed(plan, write_id)
+        watch.statement_failed(error, plan, write_id)
     except Exception:
         watch.failed()
 
@@ -584,9 +584,10 @@ class _CommandWatcher:
     def _check_results(self, results: list[Any]) -> None:
         (result,) = results
         if result.status == FATAL_ERROR:
+            error = e.error_from_result(result, encoding=self._conn.pgconn._encoding)
             if self.control.what == COMMIT:
-                self._conn._mussurana.command_failed(self.control)
-            raise e.error_from_result(result, encoding=self._conn.pgconn._encoding)
+                self._conn._mussurana.command_failed(error, self.control)
+            raise error
         if result.status == PIPELINE_ABORTED:
             raise e.PipelineAborted("pipeline aborted")
 
@@ -659,7 +660,7 @@ class ConnectionMixin(BaseConnection[Any]):
             result = yield from super()._exec_command(command, result_format)
         except BaseException as error:
             try:
-                watch.command_failed(control)
+                watch.command_failed(error, control)
             except Exception:
                 watch.failed()
             if instead and isinstance(error, e.Error) and self.pgconn.status == OK:

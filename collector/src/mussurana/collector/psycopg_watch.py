@@ -136,6 +136,10 @@ class Watch:
         if plans is None:
             result = yield from self._query(QUERY.encode(), [])
             if result.status != TUPLES_OK:
+                severity = result.error_field(pq.DiagnosticField.SEVERITY_NONLOCALIZED)
+                if self.pgconn.status != OK or severity != b"ERROR":  # it is about the connection, not the catalog
+                    self.renew_ns = 0
+                    return
                 logger.warning("the catalog could not be read: %s", result.error_message.decode("utf-8", "replace"))
                 self.recorder.metrics.hook_failures += 1
                 self.plans = None
@@ -290,16 +294,24 @@ class Watch:
         if transactions is not None and transactions.txn is not None:
             transactions.end(COMMITTED if committed else ABORTED)
 
-    def statement_failed(self, plan: Plan | None, write_id: int) -> None:
+    def _refused(self, error: BaseException) -> bool:
+        """Whether the server said no, and goes on. A server that ends the connection may have done anything before."""
+        return (
+            self.pgconn.status == OK
+            and isinstance(error, e.Error)
+            and (error.sqlstate is None or error.diag.severity_nonlocalized == "ERROR")
+        )
+
+    def statement_failed(self, error: BaseException, plan: Plan | None, write_id: int) -> None:
         """A statement raised, for whatever reason."""
         transactions = self.transactions
         if transactions is None or transactions.txn is None:
             return
-        good = self.pgconn.status == OK
+        good = self._refused(error)
         control = plan.control if plan is not None else None
         if control is not None and control.what == COMMIT:
             self.commit_sent = False
-            transactions.commit_failed(good)
+            transactions.commit_failed(good and getattr(error, "sqlstate", None) is not None)
         elif control is not None and control.what == BEGIN and good and self.pgconn.transaction_status == IDLE:
             transactions.end(ABORTED)
         elif self.implicit:
@@ -358,15 +370,15 @@ class Watch:
             and self.pgconn.transaction_status == INTRANS
         )
 
-    def command_failed(self, control: Control) -> None:
+    def command_failed(self, error: BaseException, control: Control) -> None:
         """A command of psycopg's own raised."""
         transactions = self.transactions
         if transactions is None:
             return
-        good = self.pgconn.status == OK
+        good = self._refused(error)
         if control.what == COMMIT:
             self.commit_sent = False
-            transactions.commit_failed(good)
+            transactions.commit_failed(good and getattr(error, "sqlstate", None) is not None)
         elif not good:
             transactions.lost()
         elif control.what in (BEGIN, ROLLBACK) and self.pgconn.transaction_status == IDLE:
