@@ -25,15 +25,6 @@ python_files = test_*.py
 requirement_cls = sqlalchemy.testing.requirements:SuiteRequirements
 profile_file = profiles.txt
 """
-# SQLite has no schemas unless other files are attached as such, which is not what this is about.
-SQLALCHEMY_REQUIREMENTS = """\
-from sqlalchemy.testing import exclusions
-from sqlalchemy.testing.requirements import SuiteRequirements
-
-class Requirements(SuiteRequirements):
-    schemas = property(lambda self: exclusions.skip_if("sqlite"))
-    cross_schema_fk_reflection = schemas
-"""
 PSYCOPG_TESTS = (
     "test_connection.py",
     "test_connection_async.py",
@@ -72,13 +63,12 @@ Suite = Callable[[bool], Outcomes]  # with the collector, or without
 
 def sqlalchemy_suite(url: str, recorded: bool, folder: Path) -> Outcomes:
     (folder / "setup.cfg").write_text(SQLALCHEMY_SETTINGS)
-    (folder / "compliance_requirements.py").write_text(SQLALCHEMY_REQUIREMENTS)
     (folder / "test_suite.py").write_text("from sqlalchemy.testing.suite import *\n")
-    arguments = ["-c", "setup.cfg", f"--rootdir={folder}", "--requirements", "compliance_requirements:Requirements"]
+    arguments = ["-c", "setup.cfg", f"--rootdir={folder}", "-p", "attached_sqlite"]
     if recorded:
         arguments += ["-p", "adopted_sqlite"]
         url += ("&" if "?" in url else "?") + f"plugin=mussurana&mussurana_spool={folder}/spool"
-    return run(folder, [*arguments, "--dburi", url, "test_suite.py"], {}, [folder])
+    return run(folder, [*arguments, "--dburi", url, "test_suite.py"], {"COMPLIANCE_SCHEMA": f"{folder}/schema.db"}, [])
 
 
 def on_sqlite(recorded: bool) -> Outcomes:

@@ -76,7 +76,17 @@ def run(folder: Path, arguments: list[str], environment: Mapping[str, str], path
     with tempfile.NamedTemporaryFile(suffix=".xml") as report:
         search = os.pathsep.join(map(str, [PLUGINS, *paths]))
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report.name}", *arguments],
+            [
+                sys.executable,
+                "-m",
+                "pytest",
+                "-q",
+                "--tb=native",
+                "-p",
+                "no:cacheprovider",
+                f"--junitxml={report.name}",
+                *arguments,
+            ],
             cwd=folder,
             env={**os.environ, **environment, "PYTHONPATH": search},
             stdout=subprocess.PIPE,

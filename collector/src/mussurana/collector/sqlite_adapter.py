@@ -220,7 +220,9 @@ class CursorMixin:
         for parameters in seq_of_parameters:
             self.execute(sql, parameters)
             total += self.rowcount
+        shown = self._mussurana_plan, self._mussurana_layout  # by which there are no rows to describe
         _forget(self)
+        self._mussurana_plan, self._mussurana_layout = shown
         self._mussurana_rowcount = total
         self._mussurana_lastrowid = (lastrowid,)
         return self
