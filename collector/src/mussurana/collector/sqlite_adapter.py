@@ -320,7 +320,10 @@ class CursorMixin:
         self._mussurana_row_factory = factory
 
     def close(self: Any) -> None:
+        """A closed cursor has no rows any more, but still tells about them."""
+        told = self._mussurana_plan, self._mussurana_layout, self.rowcount, (self.lastrowid,)
         _forget(self)
+        self._mussurana_plan, self._mussurana_layout, self._mussurana_rowcount, self._mussurana_lastrowid = told
         super().close()  # type: ignore[misc]
 
 
