@@ -29,6 +29,7 @@ SELECT 90000 + row_number() OVER (), name, 10, 2200, true, '1.0', NULL, NULL FRO
 WHERE name NOT IN (SELECT name FROM pg_available_extensions);
 """
 
+ADD_COLUMNS = ", ".join(f"ADD COLUMN IF NOT EXISTS {column} bigint" for column in HIDDEN_COLUMNS)
 # Every table that a test creates is adopted at once. Those that tests see as temporary stay as they are.
 ADOPT_ALL = f"""
 CREATE TABLE public.{FENCE_TABLE} (id int PRIMARY KEY, epoch bigint NOT NULL, {WID} bigint);
@@ -36,12 +37,12 @@ INSERT INTO public.{FENCE_TABLE} VALUES (1, 0, NULL);
 CREATE FUNCTION pg_catalog.mussurana_adopt() RETURNS event_trigger LANGUAGE plpgsql AS $body$
 DECLARE made record;
 BEGIN
-  FOR made IN SELECT d.objid FROM pg_event_trigger_ddl_commands() d JOIN pg_class c ON c.oid = d.objid
+  FOR made IN SELECT DISTINCT d.objid FROM pg_event_trigger_ddl_commands() d JOIN pg_class c ON c.oid = d.objid
     WHERE d.object_type = 'table' AND c.relpersistence <> 't' AND NOT c.relispartition
       AND EXISTS (SELECT FROM pg_constraint k WHERE k.conrelid = c.oid AND k.contype = 'p')
       AND NOT EXISTS (SELECT FROM pg_inherits i WHERE i.inhrelid = c.oid)
   LOOP
-    EXECUTE format('ALTER TABLE %s {", ".join(f"ADD COLUMN {column} bigint" for column in HIDDEN_COLUMNS)}',
+    EXECUTE format('ALTER TABLE %s {ADD_COLUMNS}',
       made.objid::regclass);
   END LOOP;
 END $body$;
