@@ -79,7 +79,7 @@ def test_honest_answers_are_accepted(made: Recording) -> None:
 
 
 def test_stale_rows(made: Recording) -> None:
-    memory = LyingCursor.lie = Memory()  # type: ignore[assignment]
+    memory = LyingCursor.lie = Memory()
     with connect(made) as connection:
         connection.execute(WRITE, (1,))
         connection.commit()

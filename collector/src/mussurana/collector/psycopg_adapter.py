@@ -124,6 +124,8 @@ class CursorMixin:
             return
         plan.used = watch.expected = True
         self._mussurana_plan = plan
+        if not plan.pure:
+            watch.transactions.only_reads = False  # type: ignore[union-attr]
         try:
             yield from super()._execute_gen(plan.text, given, prepare=prepare, binary=binary)  # type: ignore[misc]
         except BaseException as error:
@@ -132,8 +134,6 @@ class CursorMixin:
             raise
         try:
             result = self._results[0]
-            if not plan.pure:
-                watch.transactions.only_reads = False  # type: ignore[union-attr]
             absence = plan.absence
             if not plan.live or (absence is not None and result.ntuples < absence.expected):
                 watch.record(plan, result, write_id, params)
@@ -141,7 +141,7 @@ class CursorMixin:
                 txn.observations.append((watch.extract, plan, self._mussurana_layout, result, write_id, ()))
                 txn.rows += result.ntuples
         except Exception:
-            watch.failed()
+            watch.failed_after(plan, write_id)
 
     def _executemany_gen_pipeline(self: Any, query: Any, params_seq: Iterable[Any], returning: bool) -> PGen:
         watch: Watch | None = self._conn._mussurana
@@ -182,19 +182,19 @@ class CursorMixin:
             if watch is not None:
                 _statement_failed(watch, error, plan, write_id)
             raise
-        if watch is None or plan is None:
+        if watch is None or (plan := plan or self._mussurana_plan) is None:
             return result
+        if result is not None and plan.strips and not first:
+            _show_safely(self, plan, result)
         try:
-            if result is None:
+            if result is not None:
+                watch.record(plan, result, write_id, None)
+            else:
                 self._mussurana_stream = (None, 0)
                 if watch.implicit:
                     watch.end_implicit(True)
-            else:
-                watch.record(plan, result, write_id, None)
-                if plan.strips and not first:
-                    _show(self, plan, result)
         except Exception:
-            watch.failed()
+            watch.failed_control()
         return result
 
     def _start_copy_gen(self: Any, statement: Any, params: Any = None) -> PGen:
@@ -206,10 +206,6 @@ class CursorMixin:
                 statement = text
             watch.expected = True
             self._mussurana_plan = None
-            if watch.implicit:
-                watch.end_implicit(False)
-            if watch.transactions is not None:
-                watch.transactions.only_reads = False
         yield from super()._start_copy_gen(statement, params)  # type: ignore[misc]
 
     def _make_row_maker(self: Any) -> Any:
@@ -217,11 +213,7 @@ class CursorMixin:
         row_factory = self._row_factory
         if plan is None or not plan.strips:
             return row_factory(self)
-        try:
-            cut = _show(self, plan, self.pgresult)
-        except Exception:
-            self._conn._mussurana.failed()
-            return row_factory(self)
+        cut = _show_safely(self, plan, self.pgresult)
         make_row = row_factory(self)
         if cut is None:
             return make_row
@@ -264,21 +256,19 @@ class ServerCursorHooks(CursorMixin):
             _repair(watch, error, self, plan, query, params, write_id)
             raise
         self._mussurana_txn = watch.transactions.txn if watch.transactions is not None else None
-        if plan is not None and not plan.pure and watch.transactions is not None:
-            watch.transactions.only_reads = False
 
     def _fetch_gen(self: Any, num: int | None) -> PGen:
         rows = yield from super()._fetch_gen(num)  # type: ignore[misc]
         watch: Watch | None = self._conn._mussurana
         plan = self._mussurana_plan
         if watch is not None and plan is not None and self.pgresult is not None:
+            result = self.pgresult
+            if plan.strips:
+                _show_safely(self, plan, result)
             try:
-                result = self.pgresult
                 transactions = watch.transactions
                 if transactions is not None and transactions.txn is getattr(self, "_mussurana_txn", None):
                     watch.record(plan, result, 0, None)
-                if plan.strips:
-                    _show(self, plan, result)
             except Exception:
                 watch.failed()
         return rows
@@ -322,10 +312,19 @@ def _prepare(cursor: Any, watch: Watch, query: Any, params: Any) -> tuple[Plan |
     """The plan of a statement, and what to send instead of it."""
     plan: Plan | None = None
     cursor._mussurana_plan = None
+    # Before anything can go wrong: what is not known to be a read must not be committed in place of a ROLLBACK.
+    transactions = watch.transactions
+    only_reads = transactions is not None and transactions.only_reads
+    if transactions is not None:
+        transactions.only_reads = False
     try:
         plan = watch.plan_for(query, params, cursor._mussurana_raw, cursor)
         if plan is None:
+            if watch.plans is None:
+                cursor._mussurana_plan = _STRIP
             return None, query, params, 0
+        if transactions is not None and (plan.pure or (plan.control is not None and plan.control.what == BEGIN)):
+            transactions.only_reads = only_reads
         cursor._mussurana_plan = plan
         connection = cursor._conn
         pipeline = connection._pipeline
@@ -341,6 +340,8 @@ def _prepare(cursor: Any, watch: Watch, query: Any, params: Any) -> tuple[Plan |
             if idle or (connection._autocommit and pipeline is not None):
                 watch.begin_implicit()
             if plan.takes_id:
+                if watch.transactions is None or watch.transactions.txn is None:
+                    raise LookupError("no transaction to write in")
                 write_id = watch.recorder.write_id()
         text = query if plan.text is plan.original else plan.text
         given = params if plan.injection is None else plan.injection(params, write_id)
@@ -351,12 +352,20 @@ def _prepare(cursor: Any, watch: Watch, query: Any, params: Any) -> tuple[Plan |
         # Parameters that psycopg will refuse are no failure of ours, and nothing will be written.
         if not isinstance(error, WrongParameters):
             watch.failed()
+            if plan is None or plan.control is not None or plan.controls:
+                watch.failed_control()
             if plan is not None:
                 watch.untagged(plan)
+            else:
+                watch.unknown(query)
         if watch.implicit:
-            watch.end_implicit(False)
-        cursor._mussurana_plan = None if plan is None else _only_strip(plan)
+            watch.failed_control()
+        cursor._mussurana_plan = _STRIP if plan is None else _only_strip(plan)
         return None, query, params, 0
+
+
+_STRIP = Plan("", "", strips=True)
+"""For a statement of which nothing is known."""
 
 
 def _only_strip(plan: Plan) -> Plan:
@@ -398,19 +407,29 @@ def _execute_many(
     yield from _begin(cursor._conn, watch)
     plan: Plan | None = None
     cursor._mussurana_plan = None
+    if watch.transactions is not None:
+        watch.transactions.only_reads = False
     try:
         plan = watch.plan_for(query, (), cursor._mussurana_raw, cursor)
+        pipeline = cursor._conn._pipeline
+        if pipeline is not None and not isinstance(pipeline, PipelineMixin):
+            pipeline.__class__ = recorded(type(pipeline))
+        if plan is not None and plan.observes:
+            if cursor._conn._autocommit:
+                watch.begin_implicit()
+            if watch.transactions is None or watch.transactions.txn is None:
+                raise LookupError("no transaction to write in")
     except Exception:
         watch.failed()
+        if plan is not None:
+            watch.untagged(plan)
+        else:
+            watch.unknown(query)
+        plan, cursor._mussurana_plan = None, _STRIP
     if plan is None or not (plan.observes or plan.strips):
         watch.expected = True
         yield from execute(query, params_seq, returning)
         return
-    pipeline = cursor._conn._pipeline
-    if pipeline is not None and not isinstance(pipeline, PipelineMixin):
-        pipeline.__class__ = recorded(type(pipeline))
-    if plan.observes and cursor._conn._autocommit:
-        watch.begin_implicit()
     cursor._mussurana_plan = plan
     cursor._mussurana_pending = deque()
     watch.expected = True
@@ -426,13 +445,13 @@ def _execute_many(
 def _go_as_written(cursor: Any, watch: Watch, query: Any) -> None:
     watch.expected = True
     cursor._mussurana_plan = None
+    if watch.transactions is not None:
+        watch.transactions.only_reads = False
     try:
         plan = watch.plan_for(query, (), cursor._mussurana_raw, cursor)
         if plan is not None:
             watch.untagged(plan)
             cursor._mussurana_plan = _only_strip(plan)
-        if watch.transactions is not None:
-            watch.transactions.only_reads = False
     except Exception:
         watch.failed()
 
@@ -440,16 +459,19 @@ def _go_as_written(cursor: Any, watch: Watch, query: Any) -> None:
 def _inject_each(cursor: Any, watch: Watch, plan: Plan, params_seq: Iterable[Any]) -> Iterator[Any]:
     """The parameters of an executemany, each with a write id of its own."""
     for params in params_seq:
-        write_id = watch.recorder.write_id() if plan.takes_id else 0
-        given = params
-        if plan.injection is not None:
-            try:
+        given, write_id = params, 0
+        try:
+            write_id = watch.recorder.write_id() if plan.takes_id else 0
+            if plan.injection is not None:
                 given = plan.injection(params, write_id)
-            except Exception:
-                # The text is under way, so it is too late to send the other one: psycopg will refuse these parameters,
-                # as it would have without us.
-                given = params
-        _await(cursor, watch, plan, write_id, params)
+            _await(cursor, watch, plan, write_id, params)
+        except WrongParameters:
+            # The text is under way, so it is too late to send the other one. psycopg will refuse these parameters,
+            # as it would have without us.
+            given = params
+        except Exception:
+            watch.failed_after(plan, write_id)
+            cursor._mussurana_pending.append((plan, 0, params, -1))  # so that the answers after it find their own
         yield given
 
 
@@ -466,7 +488,9 @@ def _answered(cursor: Any, watch: Watch, plan: Plan, write_id: int, params: Any)
         if watch.implicit:
             watch.end_implicit(True)
     except Exception:
-        watch.failed()
+        watch.failed_after(plan, write_id)
+        if plan.control is not None or plan.controls or watch.implicit:
+            watch.failed_control()
 
 
 def _answered_in_pipeline(
@@ -477,16 +501,13 @@ def _answered_in_pipeline(
     try:
         result = results[0]
         transactions = watch.transactions
-        if transactions is not None and transactions.txn is not None:
-            if not plan.pure:
-                transactions.only_reads = False
-            if place >= 0 and plan.live:
-                transactions.txn.observations[place] = watch.observation(plan, result, write_id, params)
-                transactions.txn.rows += result.ntuples
+        if transactions is not None and transactions.txn is not None and place >= 0 and plan.live:
+            transactions.txn.observations[place] = watch.observation(plan, result, write_id, params)
+            transactions.txn.rows += result.ntuples
         if plan.control is not None:
             watch.after(plan.control, result.command_status or b"")
     except Exception:
-        watch.failed()
+        watch.failed_control()  # what has no answer says that its write id is lost
 
 
 def _before_several(watch: Watch, plan: Plan) -> None:
@@ -494,18 +515,19 @@ def _before_several(watch: Watch, plan: Plan) -> None:
     for control in plan.controls:
         if control is not None and control.what == BEGIN:
             watch.before(control)
-            return
+            break
+    if watch.transactions is not None:
+        watch.transactions.only_reads = False
 
 
 def _several_answered(watch: Watch, plan: Plan, results: list[Any]) -> None:
     transactions = watch.transactions
-    if transactions is not None:
-        transactions.only_reads = False
     for control, result in zip(plan.controls, results, strict=False):
         if control is None:
             continue
         if control.what == BEGIN and transactions is not None and transactions.txn is None:
             transactions.begin(control.isolation)
+            transactions.only_reads = False
         watch.after(control, result.command_status or b"")
 
 
@@ -513,7 +535,7 @@ def _statement_failed(watch: Watch, error: BaseException, plan: Plan | None, wri
     try:
         watch.statement_failed(error, plan, write_id)
     except Exception:
-        watch.failed()
+        watch.failed_control()
 
 
 def _repair(
@@ -538,6 +560,24 @@ def _show(cursor: Any, plan: Plan, result: Any) -> Any:
     return layout.cut
 
 
+def _show_safely(cursor: Any, plan: Plan, result: Any) -> Any:
+    try:
+        return _show(cursor, plan, result)
+    except Exception:
+        cursor._conn._mussurana.failed()
+        return _show_by_name(cursor, result)
+
+
+def _show_by_name(cursor: Any, result: Any) -> Any:
+    """The same without a plan: whatever happened to it, our columns must not be seen."""
+    names = [result.fname(index) or b"" for index in range(result.nfields)]
+    visible = tuple(index for index, name in enumerate(names) if not name.startswith(b"mussurana_"))
+    if len(visible) == len(names):
+        return None
+    cursor.pgresult = VisibleResult(result, visible, quiet=not visible)
+    return cutter(visible)
+
+
 def _composed(make_row: Callable[[Any], Any], cut: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda row: make_row(cut(row))
 
@@ -556,7 +596,7 @@ class PipelineMixin:
                 try:
                     watch.synced()
                 except Exception:
-                    watch.failed()
+                    watch.failed_control()
             return
         cursor = queued[0]
         pending = getattr(cursor, "_mussurana_pending", None)
@@ -585,8 +625,12 @@ class _CommandWatcher:
         (result,) = results
         if result.status == FATAL_ERROR:
             error = e.error_from_result(result, encoding=self._conn.pgconn._encoding)
-            if self.control.what == COMMIT:
-                self._conn._mussurana.command_failed(error, self.control)
+            watch: Watch = self._conn._mussurana
+            try:
+                if self.control.what == COMMIT:
+                    watch.command_failed(error, self.control)
+            except Exception:
+                watch.failed_control()
             raise error
         if result.status == PIPELINE_ABORTED:
             raise e.PipelineAborted("pipeline aborted")
@@ -643,7 +687,7 @@ class ConnectionMixin(BaseConnection[Any]):
                     command = command.encode(self.pgconn._encoding)
                 control = watch.control_of(command)
             except Exception:
-                watch.failed()
+                watch.failed_control()
         if watch is None or control is None:
             return (yield from super()._exec_command(command, result_format))
         if control.what == BEGIN and self._pipeline is None and watch.due():
@@ -655,14 +699,14 @@ class ConnectionMixin(BaseConnection[Any]):
                 control, command = _COMMIT, b"COMMIT"
             watch.before(control)
         except Exception:
-            watch.failed()
+            watch.failed_control()
         try:
             result = yield from super()._exec_command(command, result_format)
         except BaseException as error:
             try:
                 watch.command_failed(error, control)
             except Exception:
-                watch.failed()
+                watch.failed_control()
             if instead and isinstance(error, e.Error) and self.pgconn.status == OK:
                 return None  # it is rolled back, as the application wanted
             raise
@@ -672,7 +716,7 @@ class ConnectionMixin(BaseConnection[Any]):
             elif self._pipeline is not None and self._pipeline.result_queue[-1] is None:
                 self._pipeline.result_queue[-1] = (_CommandWatcher(self, control), None)
         except Exception:
-            watch.failed()
+            watch.failed_control()
         return result
 
     def cursor(

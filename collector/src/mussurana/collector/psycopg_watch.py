@@ -34,10 +34,11 @@ from mussurana.collector.sql.control import (
     Control,
     level_in,
 )
+from mussurana.collector.sql.draft import unobserved_write_keys
 from mussurana.collector.sql.extract import extract_fence, extract_lost, postgres_extractor
 from mussurana.collector.sql.plan import Plan
 from mussurana.collector.sql.plans import Plans
-from mussurana.collector.sql.tokens import FORMAT, NONE, POSTGRES, RAW
+from mussurana.collector.sql.tokens import FORMAT, NONE, POSTGRES, RAW, words_of
 from mussurana.collector.transactions import Transactions
 
 logger = logging.getLogger("mussurana")
@@ -91,11 +92,15 @@ class Watch:
 
     def due(self) -> bool:
         """Whether something has to run before the next transaction."""
-        now_ns = time_ns()
-        if now_ns >= self.renew_ns or self.plans is None:
-            return now_ns >= self.renew_ns
-        transactions = self.transactions
-        return transactions is not None and transactions.session.fence_due(now_ns) and not transactions.prepared
+        try:
+            now_ns = time_ns()
+            if now_ns >= self.renew_ns or self.plans is None:
+                return now_ns >= self.renew_ns
+            transactions = self.transactions
+            return transactions is not None and transactions.session.fence_due(now_ns) and not transactions.prepared
+        except Exception:
+            self.failed()
+            return False
 
     def between(self) -> PGen:
         """Read the catalog if it is time, then fence if it is time. Pre: the connection is idle and in no pipeline."""
@@ -107,6 +112,8 @@ class Watch:
                 yield from self._fence(transactions)
         except e.Error as error:  # the connection is gone; the application will notice by itself
             logger.debug("between transactions: %s", error)
+        except Exception:
+            self.failed()
 
     def end_streaming(self) -> PGen:
         """Lead libpq out of single-row mode by an empty query.
@@ -243,24 +250,43 @@ class Watch:
     def _as_written(self, plan: Plan) -> Plan:
         """While names may mean something else, statements go as they are; what they write to is tainted."""
         assert self.plans is not None
-        if plan.write is not None:
-            self.plans.taint([plan.write.table])
+        self.untagged(plan)
         if plan.control is None and plan.text == plan.original:
             return plan if not plan.observes else Plan(plan.original, plan.original, strips=True)
         return Plan(plan.original, plan.original, control=plan.control, strips=True)
 
     def untagged(self, plan: Plan) -> None:
-        """A statement that should have been tagged goes as it is."""
-        if plan.write is not None and self.plans is not None:
+        """A statement that should have been recorded will not be. What it writes to is tainted, here and elsewhere."""
+        if plan.write is None or self.plans is None:
+            return
+        try:
+            for key in unobserved_write_keys([plan.write.table], "not recorded"):
+                self.recorder.coverage.count(key)
             self.plans.taint([plan.write.table])
+        except Exception:
+            self.recorder.coverage.count(UNKNOWN)
+
+    def unknown(self, query: Any) -> None:
+        """A statement goes as it is and nothing is known of it: what it names may be written."""
+        try:
+            text = query if isinstance(query, str) else repr(query)
+            words = words_of(text)
+            plans = self.plans
+            if plans is None:
+                return
+            tables = [table for table in plans.catalog.tables.values() if table.name in words]
+            if not plans.tainted.issuperset((table.schema, table.name) for table in tables):
+                plans.taint(tables)
+            for key in unobserved_write_keys(tables, "not understood"):
+                self.recorder.coverage.count(key)
+        except Exception:
+            self.recorder.coverage.count(UNKNOWN)
 
     def record(self, plan: Plan, result: Any, write_id: int, params: Any) -> None:
         """A statement was answered."""
         transactions = self.transactions
         if transactions is None or (txn := transactions.txn) is None:
             return
-        if not plan.pure:
-            transactions.only_reads = False
         if not plan.observes:
             return
         if not plan.live:
@@ -279,6 +305,16 @@ class Watch:
             except Exception:  # parameters that are not what the condition suggests say nothing about absence
                 keys = ()
         return (self.extract, plan, layout_of(plan, result), result, write_id, keys)
+
+    def failed_after(self, plan: Plan | None, write_id: int) -> None:
+        """A hook failed when a statement had run: what it wrote is somewhere, and nobody will hear of it."""
+        self.failed()
+        if write_id:
+            try:
+                self.transactions.txn.observations.append((extract_lost, write_id))  # type: ignore[union-attr]
+            except Exception:
+                if plan is not None:
+                    self.untagged(plan)
 
     def begin_implicit(self) -> None:
         """A statement, or a pipeline, that is a transaction of its own."""
@@ -346,7 +382,9 @@ class Watch:
         if control.what == COMMIT:
             self.commit_sent = True
         if self.transactions is not None:
-            self.transactions.before(control)
+            self.transactions.before(control, self.pgconn.transaction_status != IDLE)
+            if control.what not in (BEGIN, COMMIT, ROLLBACK):
+                self.transactions.only_reads = False
 
     def after(self, control: Control, tag: bytes) -> None:
         what = control.what
@@ -356,8 +394,6 @@ class Watch:
             self._names_may_have_changed(control)
         if self.transactions is not None:
             self.transactions.after(control, tag, self.pgconn.transaction_status != IDLE)
-            if self.transactions.txn is not None and what not in (BEGIN, COMMIT, ROLLBACK):
-                self.transactions.only_reads = False
 
     def may_commit_instead(self) -> bool:
         """Whether the open transaction did nothing that a ROLLBACK would undo, so that its reads can be confirmed."""
@@ -428,6 +464,13 @@ class Watch:
             schema_changed(self._database())
         self.lane = {}
         self.renew_ns = 0
+
+    def failed_control(self) -> None:
+        """A hook failed that should have noted the beginning or the end of something."""
+        self.failed()
+        self.implicit = self.commit_sent = False
+        if self.transactions is not None:
+            self.transactions.abandon()
 
     def failed(self) -> None:
         """One of our hooks raised."""

@@ -79,6 +79,15 @@ class Transactions:
             txn.committed_ns = time_ns()
         self.session.end(txn, status)
 
+    def abandon(self) -> None:
+        """One of our own hooks failed, so what happens to the transaction from here on is not known.
+
+        Its session takes it to be in doubt. Parts of it may be rolled back, so its writes cannot be relied on either.
+        """
+        txn, self.txn = self.txn, None
+        if txn is not None:
+            self._lose_writes(txn)
+
     def committed(self, tag: bytes) -> None:
         """The server answered a COMMIT, and this is what it says it did."""
         self.end(COMMITTED if tag == b"COMMIT" else ABORTED)
@@ -91,11 +100,11 @@ class Transactions:
         """The connection is gone, and COMMIT had not been sent."""
         self.end(IN_DOUBT if self.prepared else ABORTED)
 
-    def before(self, control: Control) -> None:
-        """A statement that the application wrote itself is about to be sent."""
+    def before(self, control: Control, in_transaction: bool) -> None:
+        """A statement that begins or ends something is about to be sent."""
         what = control.what
         if what == BEGIN:
-            if self.txn is None:
+            if not in_transaction:  # else it does nothing, and the server only warns
                 self.begin(control.isolation)
         elif what == COMMIT:
             self.committing()
@@ -175,9 +184,7 @@ class Transactions:
         return None
 
     def _lose_writes(self, txn: Txn) -> None:
-        txn.observations = [
-            (extract_lost, observation[4])
-            for observation in txn.observations
-            if len(observation) > 4 and observation[4]
-        ]
+        lost = [each[1] for each in txn.observations if each[0] is extract_lost]
+        lost += [each[4] for each in txn.observations if len(each) > 4 and each[4]]
+        txn.observations = [(extract_lost, write_id) for write_id in lost]
         txn.rolled_back = []
