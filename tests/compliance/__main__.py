@@ -68,7 +68,7 @@ def sqlalchemy_suite(url: str, recorded: bool, folder: Path) -> Outcomes:
     if recorded:
         arguments += ["-p", "adopted_sqlite"]
         url += ("&" if "?" in url else "?") + f"plugin=mussurana&mussurana_spool={folder}/spool"
-    return run(folder, [*arguments, "--dburi", url, "test_suite.py"], {"COMPLIANCE_SCHEMA": f"{folder}/schema.db"}, [])
+    return run(folder, [*arguments, "--dburi", url, "test_suite.py"], {}, [])
 
 
 def on_sqlite(recorded: bool) -> Outcomes:
