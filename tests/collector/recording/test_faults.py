@@ -23,7 +23,7 @@ from mussurana.collector.recorder import COMMITTED, Recorder
 from mussurana.collector.spool import Spool
 from mussurana.wire import segments
 from tests.collector.recording.ingest import eventually
-from tests.collector.recording.observed import column, commit, fragments, is_lost, lost_of, see, txn_count
+from tests.collector.recording.observed import column, commit, fragments, is_lost, lost_of, quick, see, txn_count
 
 
 def broken(*arguments: Any, **others: Any) -> NoReturn:
@@ -252,6 +252,29 @@ def test_a_spool_that_is_deleted_under_way_costs_the_recording_only(
         commit(recorder, session, "a/1")
     assert eventually(lambda: recorder.metrics.spool_failures > 0)
     recorder.close()
+
+
+def test_housekeeping_that_fails_does_not_keep_anything_from_the_spool(
+    make_recorder: Callable[..., Recorder], spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pumping, "HOUSEKEEPING_SECONDS", 0.0)
+    monkeypatch.setattr(Background, "_housekeep", broken)
+    recorder = make_recorder()
+    commit(recorder, recorder.open_session("conn", fenced=False), "a/1")
+    recorder.close()
+    assert txn_count(spool) == 1
+    assert recorder.metrics.background_failures > 0
+
+
+def test_a_relative_spool_stays_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    recorder = Recorder(quick(Path("spool")))
+    session = recorder.open_session("conn", fenced=False)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    commit(recorder, session, "a/1")
+    recorder.close()
+    assert txn_count(tmp_path / "spool") == 1
 
 
 def test_closing_twice_and_using_it_afterwards_is_harmless(recorder: Recorder, spool: Path) -> None:

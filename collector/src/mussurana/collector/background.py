@@ -130,7 +130,10 @@ class Background:
         now = monotonic()
         if now - self._housekeeping_at >= HOUSEKEEPING_SECONDS:
             self._housekeeping_at = now
-            self._housekeep(now)
+            try:
+                self._housekeep(now)
+            except Exception:  # no reason not to spool
+                self._metrics.background_failures += 1
         self._drain()
         self._metrics.queue_txns = len(self._pending)
         slice_end = perf_counter() + SLICE_SECONDS
@@ -343,6 +346,7 @@ class Background:
     # Now and then
 
     def _housekeep(self, now: float) -> None:
+        self._metrics.statements_unobserved = self._recorder.coverage.unobserved_count()
         with self._publishing:
             self._metrics.publish()
         if now - self._measured_at >= MEASURE_SECONDS:

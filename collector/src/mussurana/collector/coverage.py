@@ -58,6 +58,10 @@ class Coverage:
         entries = sorted(self._counts.items())
         return [CoverageRow(table, shape, WORDS[seen], count) for (table, shape, seen), count in entries]
 
+    def unobserved_count(self) -> int:
+        """Statements of which nothing was seen."""
+        return sum(count for (_, _, seen), count in list(self._counts.items()) if seen >= UNOBSERVED_READ)
+
     def unsent(self) -> list[tuple[Key, int]]:
         """What has changed since the last `sent`."""
         return [(key, count) for key, count in list(self._counts.items()) if self._sent.get(key) != count]

@@ -1,10 +1,13 @@
-"""The journal: what was committed survives a kill, however recently it was.
+"""The journal: with `journal=commit` what was committed survives a kill, however recently it was.
 
-The background spools ten times a second, so a killed process would lose up to a tenth of a second of transactions. They
-would be declared as a gap and accuse nobody, but they would be gone. So each transaction is also written to a journal
-by the thread that commits it: what it did, before its COMMIT is sent, and how it ended, after the answer. Written means
-handed to the operating system, as in the spool; nothing waits for a disk. Whoever completes the spool of a killed
-process (abandoned.py) finds there what the spool does not have; one without an answer is in doubt, as it really is.
+The background spools ten times a second, so a killed process loses up to a tenth of a second of transactions. They are
+declared as a gap and accuse nobody, but they are gone. With a journal each transaction is also written by the thread
+that commits it: what it did, before its COMMIT is sent, and how it ended, after the answer. Written means handed to the
+operating system, as in the spool; nothing waits for a disk. Whoever completes the spool of a killed process
+(abandoned.py) finds there what the spool does not have; one without an answer is in doubt, as it really is.
+
+The price is that results are taken apart while the application waits for its COMMIT, instead of in the background;
+docs/recording.md has figures. Hence it is not the default.
 
 A statement that commits by itself has told what it did only when it is over. If the process is killed in between, the
 statement is lost, and its write id is in the gap.
@@ -20,9 +23,6 @@ record is 16 bytes and its payload, written at once, so that threads need no loc
            TXN   number, session, its name, status, four times, isolation, operations, operations rolled back, lost ids
            END   number, status, time of the answer
            DONE  numbers of transactions that are in the spool
-
-The cost is measured in docs/recording.md. `journal=background` in the settings saves it, and loses that tenth of a
-second.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class Settings:
 
     spool: str = field(default_factory=default_spool)  # all processes of a machine may share one
     spool_bytes_max: int = 256 << 20  # of one process; an hour without verifier at 300 transactions per second
-    journal: str = "commit"  # or "background": whose time it takes that a killed process loses nothing; see journal.py
+    journal: str = "background"  # or "commit": a killed process then loses nothing, at a cost; see journal.py
 
     fence_interval_seconds: float = 1.0
     fence_txns_max: int = 500  # fence after so many transactions of a session, however little time has passed

@@ -3,7 +3,7 @@
     python -m mussurana.collector.shipper SPOOL            as a service: until it is told to end
     python -m mussurana.collector.shipper SPOOL --lock 5   as collectors start it: until nobody needs it
 
-A process of its own, because gRPC must not come into an application that forks: in one of some hundred forks a child
+A process of its own, because gRPC must not come into an application that forks: in about one of fifty forks the child
 finds a lock of gRPC's held by a thread that it does not have, and stops with the interpreter's lock in its hands. It
 also does not compete with the application for the interpreter.
 

@@ -112,7 +112,7 @@ class Shipped:
 
 def make_folder(settings: Settings, collector: bytes, tag: int) -> tuple[Path, int]:
     """Make the folder of this process, with its lock held; return it and the lock's file descriptor."""
-    root = Path(settings.spool)
+    root = Path(settings.spool).absolute()  # the application may go to another folder, and the shipper does
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     if root.stat().st_uid != os.getuid():
         raise PermissionError(f"{root}: belongs to somebody else")
