@@ -3,6 +3,7 @@
 PYTHON ?= python3
 ARGS ?=
 HISTORIES ?=
+PSYCOPG ?=
 
 RUN := .venv/bin/python -m
 READY := .venv/.ready
@@ -13,10 +14,10 @@ BROWSER := playwright # drives the Chromium that is there; it is not asked to br
 PROTO_COMPILER := grpcio-tools==1.76.0 # an old one: its stubs run with old and new versions of protobuf
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint format demo bench fuzz fuzz-rounds proto clean bench-online soak crash docs browser alerts manifests
+.PHONY: help test lint format demo bench fuzz fuzz-rounds proto clean bench-online soak crash docs browser alerts manifests bench-overhead compliance
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 24
 
 test: lint ## everything that has to hold: lint, then the tests (ARGS="-k name" for some of them)
 	@$(RUN) pytest $(ARGS)
@@ -47,6 +48,13 @@ soak: $(READY) ## ten million transactions into one daemon: memory and rounds st
 
 crash: $(READY) ## kill -9 of a daemon under load, 200 times (ARGS=--help)
 	@$(RUN) tests.daemon.crash $(ARGS)
+
+bench-overhead: $(READY) ## what recording costs an application, on a real PostgreSQL (ARGS="--only tpcc")
+	@$(RUN) bench.overhead $(ARGS)
+
+compliance: $(READY) ## tests of SQLAlchemy, and of psycopg (PSYCOPG=checkout), without the collector and through it
+	@$(RUN) pip --quiet install --target .venv/compliance anyio # for psycopg's async tests
+	@$(RUN) tests.compliance $(ARGS) $(if $(PSYCOPG),--psycopg "$(PSYCOPG)" --path .venv/compliance)
 
 fuzz: $(READY) ## random histories against brute force, for as long as you like (ARGS=--help)
 	@$(RUN) tests.fuzz $(ARGS)
