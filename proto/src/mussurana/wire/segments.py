@@ -134,6 +134,11 @@ class Appender:
             segment_path(self.directory, n).unlink(missing_ok=True)
         return len(gone)
 
+    def abandon(self) -> None:
+        """Go on in a new segment. For a sync that failed: what it left of the records since the last one is not known,
+        and asking again may get a yes that means nothing, so whoever still has them appends them anew."""
+        self.close()
+
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
@@ -179,7 +184,7 @@ def repair(path: Path, number: int) -> int:
             file.flush()
             os.fsync(file.fileno())
             return size
-        for record in _records(path, number, content, FILE_HEADER.size):
+        for record in records_in(path, number, content[FILE_HEADER.size :], FILE_HEADER.size):
             if isinstance(record, Record):
                 size = record.end.offset
         if size < len(content):
@@ -211,27 +216,31 @@ def read_from(directory: Path, position: Position | None = None) -> Iterator[Rec
             if is_last and len(content) < FILE_HEADER.size:
                 return
             yield Damage(path, Position(number, 0), Position(number, FILE_HEADER.size), "not a segment header")
-        for found in _records(path, number, content, start):
+        for found in records_in(path, number, content[start:], start):
             if is_last and isinstance(found, Damage) and found.end.offset == len(content):
                 return
             yield found
 
 
-def _records(path: Path, number: int, content: bytes, offset: int) -> Iterator[Record | Damage]:
-    """The records in a segment's content. Bytes that are none, up to the next record or the end, are one Damage."""
+def records_in(path: Path, number: int, content: bytes, base: int) -> Iterator[Record | Damage]:
+    """The records in a piece of a segment that starts at byte `base`, where a record starts too.
+
+    Bytes that are none, up to the next record or the end, are one Damage.
+    """
+    offset = 0
     while offset < len(content):
         what, length = _check(content, offset)
         if not what:
             payload = content[offset + RECORD_HEADER.size : offset + RECORD_HEADER.size + length]
             end = offset + RECORD_HEADER.size + length
-            yield Record(Position(number, offset), Position(number, end), payload)
+            yield Record(Position(number, base + offset), Position(number, base + end), payload)
         else:
             end = content.find(RECORD_MAGIC, offset + 1)
             while end >= 0 and _check(content, end)[0]:
                 end = content.find(RECORD_MAGIC, end + 1)
             if end < 0:
                 end = len(content)
-            yield Damage(path, Position(number, offset), Position(number, end), what)
+            yield Damage(path, Position(number, base + offset), Position(number, base + end), what)
         offset = end
 
 

@@ -5,23 +5,33 @@ from __future__ import annotations
 import argparse
 import io
 import json
-import re
 import sys
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, NoReturn, TypeAlias
+from typing import TYPE_CHECKING
 
+from mussurana.verifier.commands import ask, replay, serve
+from mussurana.verifier.commands.base import (
+    ACCEPTED,
+    BAD_INPUT,
+    INTERRUPTED,
+    REJECTED,
+    UNKNOWN,
+    OutputError,
+    Parser,
+    duration_ns,
+    duration_seconds,
+    listed,
+    output_path,
+    say,
+)
 from mussurana.verifier.levels import LEVELS
 
 if TYPE_CHECKING:
+    from mussurana.verifier.commands.base import Commands
     from mussurana.verifier.verdict import Counterexample, Result
-
-    Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
-
-ACCEPTED, REJECTED, UNKNOWN, BAD_INPUT = range(4)
-INTERRUPTED = 130  # as shells have it: 128 and the number of the signal
 
 # As in formats/ and solvers/, which would bring numpy and numba with them.
 FORMATS = {
@@ -36,53 +46,11 @@ FORMATS = {
 SOLVERS = ("own", "python-sat", "z3", "monosat")
 REPORT_SUFFIXES = (".html", ".svg", ".dot", ".json", ".txt")
 
-_UNITS_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "": 10**9}
-
-
-class OutputError(Exception):
-    """Something could not be written. The message names it and says why."""
-
-
-class Parser(argparse.ArgumentParser):
-    def __init__(self, **settings: object) -> None:
-        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **settings)  # type: ignore[arg-type]
-
-    def error(self, message: str) -> NoReturn:
-        """One line and the exit code for bad input: argparse's own would mean `unknown`."""
-        self.exit(BAD_INPUT, f"{self.prog}: {message}\nSee {self.prog} --help\n")
-
-
-def duration_ns(text: str) -> int:
-    """A duration such as 100ms, 1.5s or 2 (seconds), in nanoseconds."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ns|us|ms|s|)", text.strip())
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a duration; write it like 100ms, 1.5s or 0")
-    return round(float(match[1]) * _UNITS_NS[match[2]])
-
-
-def duration_seconds(text: str) -> float:
-    return duration_ns(text) / 1e9
-
-
-def output_path(text: str) -> Path:
-    """A file that can be written, as far as one can tell before the work that it is for."""
-    path = Path(text)
-    if not path.parent.is_dir():
-        raise argparse.ArgumentTypeError(f"{text!r} cannot be written: there is no folder {str(path.parent)!r}")
-    if path.is_dir():
-        raise argparse.ArgumentTypeError(f"{text!r} cannot be written: it is a folder")
-    return path
-
 
 def report_path(text: str) -> Path:
     if Path(text).suffix not in REPORT_SUFFIXES:
         raise argparse.ArgumentTypeError(f"{text!r} has to end in one of {', '.join(REPORT_SUFFIXES)}")
     return output_path(text)
-
-
-def listed(title: str, entries: dict[str, str]) -> str:
-    width = max(map(len, entries))
-    return f"{title}:\n" + "\n".join(f"  {name:<{width}}  {what}" for name, what in entries.items())
 
 
 def parser() -> Parser:
@@ -96,6 +64,8 @@ def parser() -> Parser:
     add_audit(commands)
     add_convert(commands)
     add_demo(commands)
+    for module in (serve, ask, replay):
+        module.add(commands)
     return top
 
 
@@ -337,12 +307,3 @@ def write(path: Path, content: str) -> None:
         path.write_text(content, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise OutputError(f"{path}: {error.strerror}") from error
-
-
-def say(text: str) -> None:
-    """Print. A reader who has seen enough, such as `head -1`, changes nothing about the verdict."""
-    try:
-        print(text, end="", flush=True)
-    except OSError as error:
-        if not isinstance(error, BrokenPipeError):
-            raise OutputError(f"standard output: {error.strerror}") from error

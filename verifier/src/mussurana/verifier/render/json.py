@@ -29,11 +29,22 @@ A new version may add keys; it does not change or remove these.
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, fields
+from typing import Any, TypeVar
 
 from mussurana.verifier.render.words import verdict_word
-from mussurana.verifier.verdict import Rejected, Result, Unknown
+from mussurana.verifier.verdict import (
+    Case,
+    Counterexample,
+    Rejected,
+    Result,
+    ShownOperation,
+    ShownTransaction,
+    Step,
+    Unknown,
+)
+
+_Value = TypeVar("_Value", ShownTransaction, ShownOperation, Step)
 
 
 def result_json(result: Result) -> dict[str, Any]:
@@ -47,7 +58,7 @@ def result_json(result: Result) -> dict[str, Any]:
         "sessions": int(result.sessions),
         "anomaly": counterexample.anomaly if counterexample else None,
         "adya": (counterexample.adya or None) if counterexample else None,
-        "counterexample": _plain(asdict(counterexample)) if counterexample else None,
+        "counterexample": counterexample_json(counterexample) if counterexample else None,
         "seconds": {phase: float(seconds) for phase, seconds in result.seconds.items()},
         "choices": _plain(asdict(result.choices)),
         "left_out": _plain([asdict(left_out) for left_out in result.left_out]),
@@ -56,6 +67,35 @@ def result_json(result: Result) -> dict[str, Any]:
         "clock_drift_seconds": result.settings.clock_drift_ns / 1e9,
         "conflicts": int(result.conflicts),
     }
+
+
+def counterexample_json(counterexample: Counterexample) -> dict[str, Any]:
+    """A counterexample on its own, with the keys above."""
+    plain: dict[str, Any] = _plain(asdict(counterexample))
+    return plain
+
+
+def counterexample_from_json(plain: dict[str, Any]) -> Counterexample:
+    """The way back, for what was stored. Keys that a newer version may have added are passed over."""
+    return Counterexample(
+        anomaly=plain["anomaly"],
+        adya=plain["adya"],
+        summary=plain["summary"],
+        transactions=tuple(
+            _made(ShownTransaction, txn, operations=tuple(_made(ShownOperation, op) for op in txn["operations"]))
+            for txn in plain["transactions"]
+        ),
+        cases=tuple(
+            Case(tuple(case["assumptions"]), tuple(_made(Step, step) for step in case["steps"]), case["conclusion"])
+            for case in plain["cases"]
+        ),
+        facts=tuple(plain["facts"]),
+    )
+
+
+def _made(kind: type[_Value], plain: dict[str, Any], **instead: object) -> _Value:
+    known = {field.name for field in fields(kind)}
+    return kind(**{**{name: value for name, value in plain.items() if name in known}, **instead})
 
 
 def _plain(value: Any) -> Any:

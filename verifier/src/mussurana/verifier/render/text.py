@@ -61,7 +61,7 @@ def result_text(result: Result, source: str = "", color: bool = False) -> str:
     if color:
         lines[0] = _VERDICT_COLOR[word] + word.upper() + _RESET + lines[0][len(word) :]
     if isinstance(result.verdict, Rejected):
-        lines += _counterexample_lines(result.verdict.counterexample, color)
+        lines += counterexample_lines(result.verdict.counterexample, color)
         lines += _indented(f"Checked {size_phrase(result)}{_seconds(result)}.", 2)
     elif isinstance(result.verdict, Unknown):
         lines += _indented(result.verdict.reason, 2)
@@ -86,7 +86,8 @@ def _indented(text: str, indent: int, hanging: int = 0) -> list[str]:
     return [" " * (indent + (hanging if number else 0)) + line for number, line in enumerate(lines)]
 
 
-def _counterexample_lines(found: Counterexample, color: bool) -> list[str]:
+def counterexample_lines(found: Counterexample, color: bool = False) -> list[str]:
+    """What a rejection rests on: the transactions, and each step of the contradiction."""
     lines = _indented(found.summary, 2) if found.summary else []
     lines += _transaction_lines(found, color)
     for fact in found.facts:

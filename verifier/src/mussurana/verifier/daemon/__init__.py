@@ -1,0 +1,10 @@
+"""`mussurana serve`: takes in fragments, keeps them safe, verifies them in rounds and says what it found.
+
+    ingest ── commit ── log ── verify ── journal ── board ── query, metrics, http
+                         │        └ checkpoint        └ violations ── webhook
+                         └ sequences
+
+Fragments come in over gRPC (`ingest`), are appended and synced together (`commit`, `log`) and only then acknowledged.
+One thread reads the log's tail and feeds the round machine (`verify`); what a round found is durable (`journal`) before
+anybody can see it (`board`). The machine itself is in `rounds/` and knows nothing of files, sockets and clocks.
+"""

@@ -1,0 +1,81 @@
+"""From the log into the machine: each fragment once and in order, and a gap wherever some are missing.
+
+All of it follows from the log alone, so that feeding it again after a restart does the same.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from google.protobuf.message import DecodeError
+
+from mussurana.verifier.daemon.log import FRAGMENT, LOST, Entry
+from mussurana.verifier.daemon.machine import Machine
+from mussurana.verifier.daemon.metrics import Metrics
+from mussurana.verifier.daemon.sequences import Sequences
+from mussurana.verifier.rounds.fragments import BadFragment
+from mussurana.wire.history_pb2 import Fragment
+
+logger = logging.getLogger(__name__)
+
+
+class Feeder:
+    def __init__(
+        self,
+        machine: Machine,
+        fed: Sequences,
+        metrics: Metrics,
+        refuse: Callable[[bytes, str], None] = lambda collector, message: None,
+    ) -> None:
+        """`refuse` is told of a fragment that the machine did not take, and whose it was."""
+        self.machine, self.fed, self._metrics, self._refuse = machine, fed, metrics, refuse
+
+    def feed(self, entry: Entry) -> Fragment | None:
+        """Returns the fragment, if it was a new one."""
+        if entry.sequence <= self.fed.last(entry.collector):
+            return None  # there twice, after a sync that failed
+        expected = self.fed.last(entry.collector) + 1
+        if entry.kind == LOST:
+            first, last, reason = entry.lost_range()
+            self._lose(entry, max(first, expected), last, reason, "not kept")
+            self.fed.note(entry.collector, entry.sequence, entry.received_ns)
+            return None
+        if entry.kind != FRAGMENT:
+            return None
+        if entry.sequence > expected:
+            self._lose(entry, expected, entry.sequence - 1, "damaged in the verifier's log", "damaged")
+        fragment = Fragment()
+        try:
+            fragment.ParseFromString(entry.content)
+            self.machine.feed(entry.collector, fragment, entry.received_ns)
+        except (BadFragment, DecodeError) as error:
+            self._lose(entry, entry.sequence, entry.sequence, f"not understood: {error}", "not understood")
+            self._refuse(entry.collector, str(error))
+        else:
+            self._metrics.gaps.labels("declared").inc(len(fragment.gap))
+            self._metrics.count_reports(entry.collector, fragment)
+        self.fed.note(entry.collector, entry.sequence, entry.received_ns)
+        return fragment
+
+    def lose_all_before(self, sequences: Sequences) -> None:
+        """For a log whose beginning is gone and no checkpoint that knows it: all that it held is a gap."""
+        for collector, last in sequences.items():
+            reason = "before the verifier's log begins"
+            entry = Entry.lost(collector, 1, last.sequence, reason, last.received_ns)
+            self._lose(entry, 1, last.sequence, reason, "damaged")
+            self.fed.note(collector, last.sequence, last.received_ns)
+
+    def _lose(self, entry: Entry, first: int, last: int, reason: str, cause: str) -> None:
+        if last < first:
+            return
+        self.machine.lose(entry.collector, first, last, reason, entry.received_ns)
+        self._metrics.gaps.labels(cause).inc()
+        logger.warning(
+            "fragments %d to %d of collector %s are a gap: %s",
+            first,
+            last,
+            entry.collector.hex(),
+            reason,
+            extra={"event": "gap", "collector": entry.collector.hex(), "cause": cause},
+        )

@@ -1,0 +1,352 @@
+"""The stream from a collector: Hello, Welcome, then fragments one way and acknowledgements the other.
+
+A fragment is parsed and checked as far as it can be on its own, handed to the committer, and acknowledged once it is
+durable. Whoever sends something else is told what was wrong and is cut off; nobody else notices. Whoever sends more
+than its window is simply not read any more until there is room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from mussurana.verifier.daemon.board import CollectorInfo
+from mussurana.verifier.daemon.clock import Clock
+from mussurana.verifier.daemon.commit import Committer, Submission
+from mussurana.verifier.daemon.log import FRAGMENT, Entry
+from mussurana.verifier.daemon.machine import FragmentCheck
+from mussurana.verifier.daemon.metrics import Metrics
+from mussurana.verifier.daemon.sequences import MEMORY_NS, Sequences
+from mussurana.wire import PROTOCOL
+from mussurana.wire.history_pb2 import Acknowledgement, Download, Hello, Upload, Welcome
+
+SERVICE = "mussurana.v1.Ingest"
+
+FRAGMENT_BYTES_MAX = 32 << 20
+"""Collectors send some hundred kilobytes. gRPC refuses what is larger before it is read into memory."""
+
+COLLECTOR_ID_BYTES = 16
+SEQUENCE_MAX = (1 << 63) - 1
+NAME_CHARACTERS_MAX = 200
+"""Of what a collector calls itself: more than that is not for people."""
+
+COLLECTORS_SHOWN_MAX = 10_000
+"""Collectors of which something is remembered beyond their numbers; the longest gone are dropped first."""
+
+PENDING_BYTES_MAX = 512 << 20
+"""Of all collectors together, received and not yet durable. Beyond it nobody is read: the disk is what is slow."""
+
+LOOK_SECONDS = 0.01
+"""Between looks whether there is room again."""
+
+PAUSE_LOOK_SECONDS = 0.2
+"""Between looks whether collectors should wait."""
+
+logger = logging.getLogger(__name__)
+Status = grpc.StatusCode
+
+
+class Refused(Exception):
+    """Ends a stream with a status and a reason."""
+
+    def __init__(self, code: grpc.StatusCode, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.code, self.kind, self.message = code, kind, message
+
+
+@dataclass(eq=False)
+class Link:
+    """What is known of a collector, across its streams."""
+
+    info: CollectorInfo
+    received: int  # last sequence that was taken
+    durable: int  # last sequence that is durable
+    pending_bytes: int = 0
+    stream: Stream | None = None
+
+
+@dataclass(eq=False)
+class Stream:
+    ended: asyncio.Future[Refused]
+    news: asyncio.Event = field(default_factory=asyncio.Event)  # there is something to acknowledge
+
+    def end(self, code: grpc.StatusCode, kind: str, message: str) -> None:
+        if not self.ended.done():
+            self.ended.set_result(Refused(code, kind, message))
+
+
+class Ingest:
+    def __init__(
+        self,
+        committer: Committer,
+        sequences: Sequences,
+        check: FragmentCheck,
+        clock: Clock,
+        metrics: Metrics,
+        window_bytes: int,
+        collectors_max: int,
+        must_wait: Callable[[], str],  # why collectors should wait; empty if they need not
+    ) -> None:
+        self._committer, self._check, self._clock, self._metrics = committer, check, clock, metrics
+        self._window_bytes, self._collectors_max, self._must_wait = window_bytes, collectors_max, must_wait
+        self._links = {
+            id: Link(
+                CollectorInfo(id, durable_sequence=last.sequence, last_seen_ns=last.received_ns),
+                received=last.sequence,
+                durable=last.sequence,
+            )
+            for id, last in sequences.items()
+        }
+        self._streams: set[Stream] = set()
+        self._waiting = ""
+        self._closing = False
+        self._loop = asyncio.get_running_loop()
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        """Messages are taken as bytes, so that what is not one can be answered in words."""
+        method: Any = grpc.stream_stream_rpc_method_handler(
+            self._stream, request_deserializer=None, response_serializer=Download.SerializeToString
+        )
+        return grpc.method_handlers_generic_handler(SERVICE, {"Stream": method})
+
+    async def watch(self) -> None:
+        """Tell collectors when to wait and when to go on, for as long as the daemon runs."""
+        while True:
+            waiting = self._must_wait()
+            if bool(waiting) != bool(self._waiting):
+                logger.log(
+                    logging.WARNING if waiting else logging.INFO,
+                    "collectors wait: %s" if waiting else "collectors go on%s",
+                    waiting,
+                    extra={"event": "collectors_wait" if waiting else "collectors_go_on"},
+                )
+                self._waiting = waiting
+                for stream in self._streams:
+                    stream.news.set()
+            await asyncio.sleep(PAUSE_LOOK_SECONDS)
+
+    def close(self) -> None:
+        """Take nothing more. Collectors come back when the daemon does."""
+        self._closing = True
+        for stream in self._streams:
+            stream.end(Status.UNAVAILABLE, "", "the verifier is shutting down")
+
+    def refuse(self, collector: bytes, message: str) -> None:
+        """From any thread: a collector sent something that turned out to make no sense."""
+
+        def end() -> None:
+            link = self._links.get(collector)
+            if link and link.stream:
+                link.stream.end(Status.INVALID_ARGUMENT, "garbage", message)
+
+        self._loop.call_soon_threadsafe(end)
+
+    def collectors(self) -> list[CollectorInfo]:
+        return [link.info for link in list(self._links.values())]
+
+    @property
+    def connected(self) -> int:
+        return len(self._streams)
+
+    @property
+    def window_bytes(self) -> int:
+        return 0 if self._waiting else self._window_bytes
+
+    # One stream
+
+    async def _stream(self, _requests: object, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        stream = Stream(self._loop.create_future())
+        link: Link | None = None
+        acknowledging: asyncio.Task[None] | None = None
+        try:
+            hello = await self._hello(context, stream)
+            link = self._welcome(hello, stream)
+            welcome = Welcome(protocol=PROTOCOL, durable_sequence=link.durable, window_bytes=self.window_bytes)
+            await context.write(Download(welcome=welcome))
+            acknowledging = asyncio.create_task(self._acknowledge(context, link, stream))
+            while (content := await self._next(context, link, stream)) is not None:
+                self._take(link, content)
+            while link.durable < link.received and not stream.ended.done():
+                await asyncio.sleep(LOOK_SECONDS)
+            if stream.ended.done():
+                raise stream.ended.result()
+        except Refused as refused:
+            if refused.kind:
+                self._metrics.fragments_refused.labels(refused.kind).inc()
+                who = link.info.name if link else context.peer()
+                logger.warning(
+                    "stream of %s ended: %s", who, refused, extra={"event": "stream_refused", "reason": refused.kind}
+                )
+            await _cancelled(acknowledging)
+            acknowledging = None
+            await context.abort(refused.code, refused.message)
+        finally:
+            await _cancelled(acknowledging)
+            self._streams.discard(stream)
+            if link and link.stream is stream:
+                link.stream, link.info.connected = None, False
+        assert link is not None
+        await context.write(Download(acknowledgement=self._acknowledgement(link)))
+
+    async def _hello(self, context: grpc.aio.ServicerContext[Any, Any], stream: Stream) -> Hello:
+        if self._closing:
+            raise Refused(Status.UNAVAILABLE, "", "the verifier is shutting down")
+        content = await _read(context, stream)
+        upload = _parsed(content if content is not None else b"")
+        if not upload.HasField("hello"):
+            raise Refused(Status.INVALID_ARGUMENT, "garbage", "the first message of a stream is a Hello")
+        hello = upload.hello
+        if hello.protocol > PROTOCOL:
+            raise Refused(
+                Status.FAILED_PRECONDITION,
+                "protocol",
+                f"the collector speaks protocol {hello.protocol} and this verifier knows up to {PROTOCOL}: "
+                "upgrade the verifier first",
+            )
+        if hello.protocol < 1:
+            raise Refused(Status.INVALID_ARGUMENT, "garbage", "hello.protocol is missing")
+        if len(hello.collector) != COLLECTOR_ID_BYTES:
+            raise Refused(
+                Status.INVALID_ARGUMENT,
+                "garbage",
+                f"hello.collector has {len(hello.collector)} bytes; {COLLECTOR_ID_BYTES} were expected",
+            )
+        if hello.first_sequence > SEQUENCE_MAX:
+            raise Refused(Status.INVALID_ARGUMENT, "sequence", f"hello.first_sequence is {hello.first_sequence}")
+        return hello
+
+    def _welcome(self, hello: Hello, stream: Stream) -> Link:
+        if len(self._streams) >= self._collectors_max:
+            message = f"{self._collectors_max} collectors are connected, and no more are taken"
+            raise Refused(Status.RESOURCE_EXHAUSTED, "capacity", message)
+        link = self._links.pop(hello.collector, None) or Link(CollectorInfo(hello.collector), 0, 0)
+        self._links[hello.collector] = link  # the one that came last stands last
+        self._forget()
+        if link.stream is not None:
+            message = "another stream of this collector has taken over"
+            link.stream.end(Status.ABORTED, "superseded", message)
+        link.stream = stream
+        self._streams.add(stream)
+        link.info.name = hello.name[:NAME_CHARACTERS_MAX] or hello.collector.hex()
+        link.info.database = hello.database[:NAME_CHARACTERS_MAX]
+        link.info.version = hello.version[:NAME_CHARACTERS_MAX]
+        link.info.connected, link.info.last_seen_ns = True, self._clock.now_ns()
+        if hello.first_sequence > link.received + 1:
+            reason = "the collector no longer has them, and this log never did"
+            now_ns = self._clock.now_ns()
+            lost = Entry.lost(hello.collector, link.received + 1, hello.first_sequence - 1, reason, now_ns)
+            self._submit(link, lost)
+        logger.info(
+            "collector %s connected, %d fragments are durable",
+            link.info.name,
+            link.durable,
+            extra={"event": "collector_connected", "collector": hello.collector.hex(), "version": link.info.version},
+        )
+        return link
+
+    async def _next(self, context: grpc.aio.ServicerContext[Any, Any], link: Link, stream: Stream) -> bytes | None:
+        """The next message, once there is room for it; None at the end of the stream."""
+        while not stream.ended.done() and self._is_full(link):
+            await asyncio.sleep(LOOK_SECONDS)
+        return await _read(context, stream)
+
+    def _is_full(self, link: Link) -> bool:
+        if self._waiting:
+            return True
+        return link.pending_bytes > self._window_bytes or self._committer.pending_bytes > PENDING_BYTES_MAX
+
+    def _take(self, link: Link, content: bytes) -> None:
+        upload = _parsed(content)
+        if not upload.HasField("fragment"):
+            raise Refused(Status.INVALID_ARGUMENT, "garbage", "after the Hello only fragments are expected")
+        fragment = upload.fragment
+        self._metrics.fragments_received.inc()
+        self._metrics.received_bytes.inc(len(content))
+        link.info.last_seen_ns = self._clock.now_ns()
+        if fragment.sequence <= link.received and fragment.sequence > 0:
+            self._metrics.fragments_duplicated.inc()
+            if link.stream:
+                link.stream.news.set()  # it may have missed the acknowledgement
+            return
+        if fragment.sequence != link.received + 1:
+            raise Refused(
+                Status.FAILED_PRECONDITION,
+                "sequence",
+                f"fragment.sequence is {fragment.sequence}; {link.received + 1} was expected",
+            )
+        try:
+            self._check(fragment)
+        except Exception as error:  # whatever a stranger's bytes do to the check, they do it to this stream only
+            raise Refused(Status.INVALID_ARGUMENT, "garbage", str(error)) from error
+        link.info.fragments += 1
+        received_ns = link.info.last_seen_ns
+        serialized = fragment.SerializeToString()
+        self._submit(link, Entry(FRAGMENT, link.info.id, fragment.sequence, received_ns, serialized))
+
+    def _submit(self, link: Link, entry: Entry) -> None:
+        link.received = entry.sequence
+        link.pending_bytes += len(entry.content)
+
+        def done() -> None:
+            link.durable = link.info.durable_sequence = entry.sequence
+            link.pending_bytes -= len(entry.content)
+            if link.stream:
+                link.stream.news.set()
+
+        self._committer.submit(Submission(entry, lambda: self._call(done)))
+
+    def _call(self, function: Callable[[], None]) -> None:
+        """From the committing thread. At the very end of the daemon nobody is there to be told."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(function)
+
+    async def _acknowledge(self, context: grpc.aio.ServicerContext[Any, Any], link: Link, stream: Stream) -> None:
+        """Whenever more is durable, say so; what became durable meanwhile goes into one message."""
+        while True:
+            await stream.news.wait()
+            stream.news.clear()
+            await context.write(Download(acknowledgement=self._acknowledgement(link)))
+
+    def _acknowledgement(self, link: Link) -> Acknowledgement:
+        return Acknowledgement(durable_sequence=link.durable, window_bytes=self.window_bytes)
+
+    def _forget(self) -> None:
+        """Of collectors that are gone, only as many and only as long as the log's own table remembers."""
+        oldest_ns = self._clock.now_ns() - MEMORY_NS
+        for id, link in list(self._links.items())[: max(1, len(self._links) - COLLECTORS_SHOWN_MAX)]:
+            is_old = link.info.last_seen_ns < oldest_ns
+            if is_old and link.stream is None and link.durable == link.received:
+                del self._links[id]
+
+
+async def _read(context: grpc.aio.ServicerContext[Any, Any], stream: Stream) -> bytes | None:
+    """The next message or None at the end, unless the stream is to be ended first."""
+    reading = asyncio.ensure_future(context.read())
+    await asyncio.wait({reading, stream.ended}, return_when=asyncio.FIRST_COMPLETED)
+    if stream.ended.done():
+        reading.cancel()
+        raise stream.ended.result()
+    content: Any = reading.result()
+    return None if content is grpc.aio.EOF else bytes(content)
+
+
+def _parsed(content: bytes) -> Upload:
+    upload = Upload()
+    try:
+        upload.ParseFromString(content)
+    except DecodeError:
+        raise Refused(Status.INVALID_ARGUMENT, "garbage", "this is not an Upload of history.proto") from None
+    return upload
+
+
+async def _cancelled(task: asyncio.Task[None] | None) -> None:
+    if task is not None:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,238 @@
+"""The ingest log: everything that was acknowledged, in the order in which the machine is fed.
+
+Records in segments (see `mussurana.wire.segments`); the payload of each, little-endian:
+
+    0   1  kind: 1 a fragment, 2 fragments that are lost
+    1   16 id of the collector
+    17  8  sequence number; of the last one, where several are lost
+    25  8  when it was received, nanoseconds since 1970 by the daemon's clock
+    33     kind 1: the Fragment as in history.proto
+           kind 2: sequence number of the first one (8), then why, in UTF-8
+
+The log may hold a fragment twice, after a sync that failed; readers go by the sequence number. It never has a hole in
+the numbers of a collector unless a segment is damaged, so a hole *is* the damage, and says whose fragments were hit.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from mussurana.verifier.daemon.files import size_bytes
+from mussurana.verifier.daemon.sequences import Sequences, index_path, read_index, write_index
+from mussurana.wire.segments import (
+    FILE_HEADER,
+    MAGIC,
+    RECORD_BYTES_MAX,
+    RECORD_HEADER,
+    VERSION,
+    Appender,
+    Damage,
+    Position,
+    Record,
+    records_in,
+    segment_numbers,
+    segment_path,
+)
+
+FRAGMENT, LOST = 1, 2
+ENTRY = struct.Struct("<B16sQq")
+FIRST_LOST = struct.Struct("<Q")
+
+SEGMENT_BYTES_MAX = 64 << 20
+"""What a start reads at most beyond the indexes, in a tenth of a second; and the smallest piece that is deleted."""
+
+READ_BYTES = 4 << 20
+"""Of the log at a time: some tens of fragments, so that a reader that catches up takes little memory."""
+
+START = Position(0, 0)
+"""Before everything."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    kind: int
+    collector: bytes
+    sequence: int
+    received_ns: int
+    content: bytes
+
+    @staticmethod
+    def lost(collector: bytes, first: int, last: int, reason: str, received_ns: int) -> Entry:
+        return Entry(LOST, collector, last, received_ns, FIRST_LOST.pack(first) + reason.encode())
+
+    def lost_range(self) -> tuple[int, int, str]:
+        """First, last and why, of an entry about lost fragments."""
+        (first,) = FIRST_LOST.unpack_from(self.content)
+        return first, self.sequence, self.content[FIRST_LOST.size :].decode(errors="replace")
+
+    def to_bytes(self) -> bytes:
+        return ENTRY.pack(self.kind, self.collector, self.sequence, self.received_ns) + self.content
+
+    @staticmethod
+    def from_bytes(payload: bytes) -> Entry:
+        kind, collector, sequence, received_ns = ENTRY.unpack_from(payload)
+        return Entry(kind, collector, sequence, received_ns, payload[ENTRY.size :])
+
+
+class IngestLog:
+    """Appends entries and knows what is durable. One thread appends; `durable` may be read by any."""
+
+    def __init__(
+        self,
+        directory: Path,
+        segment_bytes_max: int = SEGMENT_BYTES_MAX,
+        base: tuple[Position, Sequences] = (START, Sequences()),
+    ) -> None:
+        """Repair the tail, if it is torn, and find out what is there. `base` is what a checkpoint knew, and where."""
+        self.directory = directory
+        self._appender = Appender(directory, segment_bytes_max)
+        self.sequences, self.read_at_start = _known(directory, self._appender.end, base)
+        # What a process wrote and did not sync before it was killed is read from now on, so it has to be made durable.
+        self._appender.sync()
+        self.durable = self._appender.end
+
+    def commit(self, entries: Sequence[Entry]) -> None:
+        """Append and sync. If it raises OSError none of them is durable, and they can be committed again."""
+        before = self._appender.number
+        self._appender.append([entry.to_bytes() for entry in entries])
+        if before and self._appender.number != before:
+            with suppress(OSError):  # without it a start reads the segment instead
+                write_index(self.directory, before, self.sequences)
+        try:
+            self._appender.sync()
+        except OSError:
+            self._appender.abandon()
+            raise
+        for entry in entries:
+            self.sequences.note(entry.collector, entry.sequence, entry.received_ns)
+        self.durable = self._appender.end
+
+    def remove_before(self, position: Position, bytes_kept_min: int) -> int:
+        """Delete whole segments before a position, but keep as much as this of the log. Returns how many went."""
+        kept = 0
+        numbers = segment_numbers(self.directory)
+        first = numbers[0] if numbers else 0
+        for number in reversed(numbers):
+            if number < position.segment and kept >= bytes_kept_min:
+                first = number + 1
+                break
+            kept += segment_path(self.directory, number).stat().st_size
+        gone = self._appender.remove_before(first)
+        for number in numbers[: max(0, gone - 1)]:  # the last index tells what was in the segments before the first one
+            index_path(self.directory, number).unlink(missing_ok=True)
+        return gone
+
+    def known_before(self, segment: int) -> Sequences:
+        """What was known when this segment began, as far as an index tells."""
+        return read_index(self.directory, segment - 1) or Sequences()
+
+    def segment_sizes(self, first: int, end: int) -> list[int]:
+        """Bytes of each segment from `first` to before `end`, as far as they are there."""
+        sizes = []
+        for number in range(max(first, 1), end):
+            with suppress(FileNotFoundError):
+                sizes.append(segment_path(self.directory, number).stat().st_size)
+        return sizes
+
+    def size_bytes(self) -> int:
+        return size_bytes(self.directory)
+
+    def close(self) -> None:
+        self._appender.close()
+
+
+def _known(directory: Path, end: Position, base: tuple[Position, Sequences]) -> tuple[Sequences, int]:
+    """What the log holds of each collector, and how many segments had to be read to know."""
+    start, sequences = base[0], base[1].copy()
+    for number in reversed(segment_numbers(directory)):
+        if number < start.segment:
+            break
+        indexed = read_index(directory, number) if number < end.segment else None
+        if indexed is not None:
+            for collector, last in indexed.items():
+                sequences.note(collector, last.sequence, last.received_ns)
+            start = Position(number + 1, 0)
+            break
+    tail = Tail(directory, start)
+    for found in tail.read_all(end):
+        if isinstance(found, Record):
+            entry = Entry.from_bytes(found.payload)
+            sequences.note(entry.collector, entry.sequence, entry.received_ns)
+    return sequences, tail.segments_read
+
+
+class Tail:
+    """Reads the log from a position on, as far as it is durable, a piece at a time. One reader, one thread."""
+
+    def __init__(self, directory: Path, position: Position = START) -> None:
+        self.directory = directory
+        self.position = position
+        self.segments_read = 0
+        self._handle = -1
+        self._number = 0
+
+    def read_all(self, end: Position) -> Iterator[Record | Damage]:
+        while found := self.read(end):
+            yield from found
+
+    def read(self, end: Position, bytes_max: int = READ_BYTES) -> list[Record | Damage]:
+        """The next records before `end`, about as many as fit in `bytes_max`; empty if there are none."""
+        while self.position < end:
+            if self._handle < 0 or self._number != self.position.segment:
+                damage = self._open(end)
+                if damage:
+                    return damage
+                if self._handle < 0:
+                    break
+            limit = end.offset if self._number == end.segment else os.fstat(self._handle).st_size
+            if self.position.offset < limit:
+                return self._piece(limit, bytes_max)
+            if self._number == end.segment:
+                break
+            self.position = Position(self._number + 1, 0)
+        return []
+
+    def close(self) -> None:
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
+
+    def _open(self, end: Position) -> list[Record | Damage]:
+        """Open the segment at the position, or the next one that is there. Returns what is wrong with the way there."""
+        self.close()
+        number = next((n for n in segment_numbers(self.directory) if n >= self.position.segment), None)
+        if number is None or number > end.segment:
+            return []
+        path = segment_path(self.directory, number)
+        self._handle, self._number = os.open(path, os.O_RDONLY), number
+        self.segments_read += 1
+        missing_from, self.position = self.position, Position(number, max(self.position.offset, FILE_HEADER.size))
+        if number > missing_from.segment and missing_from != START:
+            self.position = Position(number, FILE_HEADER.size)
+            return [Damage(path, Position(number, 0), Position(number, 0), f"segments before {number} are missing")]
+        if os.pread(self._handle, FILE_HEADER.size, 0) != FILE_HEADER.pack(MAGIC, VERSION, number):
+            return [Damage(path, Position(number, 0), Position(number, FILE_HEADER.size), "not a segment header")]
+        return []
+
+    def _piece(self, limit: int, bytes_max: int) -> list[Record | Damage]:
+        path, at = segment_path(self.directory, self._number), self.position.offset
+        length = bytes_max
+        while True:
+            content = os.pread(self._handle, min(length, limit - at), at)
+            found = list(records_in(path, self._number, content, at))
+            if not found:  # the file is shorter than it was: nothing more will come of this segment
+                self.position = Position(self._number, limit)
+                return []
+            is_cut = isinstance(found[-1], Damage) and at + len(content) < limit
+            if is_cut and len(found) > 1:
+                found.pop()  # to be read whole with the next piece
+            elif is_cut and length < RECORD_BYTES_MAX + RECORD_HEADER.size:
+                length = min(4 * length, RECORD_BYTES_MAX + RECORD_HEADER.size)
+                continue
+            self.position = found[-1].end
+            return found

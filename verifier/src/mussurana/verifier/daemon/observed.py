@@ -1,0 +1,113 @@
+"""What is looked up when metrics are scraped: where the machine stands, and how much is on disk."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from prometheus_client.core import Metric
+
+from mussurana.verifier.daemon.metrics import counter, gauge
+from mussurana.verifier.rounds.outcome import Gauges
+
+if TYPE_CHECKING:
+    from mussurana.verifier.daemon.service import Service
+
+
+def machine_metrics(service: Service, levels: Sequence[str]) -> Iterator[Metric]:
+    progress = service.board.progress
+    gauges = progress.gauges
+
+    def by_level(values: Callable[[Gauges], dict[str, int]], divisor: float = 1.0) -> dict[str, float]:
+        found = values(gauges) if gauges else {}
+        return {level: found.get(level, 0) / divisor for level in levels}
+
+    yield gauge(
+        "mussurana_verification_running",
+        "Whether transactions are verified: 0 after an error in the machine, or while the journal cannot be written.",
+        float(progress.state in ("catching up", "verifying") and not progress.trouble),
+    )
+    yield gauge(
+        "mussurana_verification_lag_current_seconds",
+        "Age of the oldest fragment that has no verdict yet; 0 if all have.",
+        progress.lag_seconds,
+    )
+    yield gauge(
+        "mussurana_log_behind_bytes", "Bytes of the log that have not been verified.", progress.log_behind_bytes
+    )
+    yield gauge(
+        "mussurana_retained_transactions",
+        "Transactions that the next round will look at again.",
+        by_level(lambda gauges: gauges.retained),
+    )
+    yield gauge(
+        "mussurana_agreed_epoch",
+        "The last epoch that all sessions have passed.",
+        by_level(lambda gauges: gauges.epoch),
+    )
+    yield gauge(
+        "mussurana_agreed_epoch_timestamp_seconds",
+        "When the agreed epoch was reached.",
+        by_level(lambda gauges: gauges.epoch_reached_ns, 1e9),
+    )
+    yield gauge(
+        "mussurana_version_table_keys", "Keys in the version table.", by_level(lambda gauges: gauges.table_keys)
+    )
+    yield gauge(
+        "mussurana_waiting_transactions",
+        "Transactions that wait for the writer of something they read.",
+        gauges.waiting if gauges else 0,
+    )
+    yield gauge(
+        "mussurana_waiting_oldest_timestamp_seconds",
+        "When the oldest of the waiting transactions arrived; 0 if none waits.",
+        gauges.waiting_since_ns / 1e9 if gauges else 0,
+    )
+    yield gauge(
+        "mussurana_sessions_open", "Sessions that hold the agreed epoch.", gauges.sessions_open if gauges else 0
+    )
+    yield gauge(
+        "mussurana_sessions_idle", "Sessions that are idle, closed or given up.", gauges.sessions_idle if gauges else 0
+    )
+    yield gauge(
+        "mussurana_in_doubt_transactions",
+        "Transactions whose commit is in doubt and that nobody was seen to have read from.",
+        gauges.in_doubt if gauges else 0,
+    )
+    yield counter(
+        "mussurana_unknown_transactions",
+        "Transactions with a read that could not be checked.",
+        gauges.unknown_txns if gauges else 0,
+    )
+    yield counter(
+        "mussurana_lost_transactions", "Transactions in gaps, as far as known.", gauges.lost_txns if gauges else 0
+    )
+    unchecked: dict[str, float] = {reason: float(n) for reason, n in (gauges.unchecked_reads if gauges else {}).items()}
+    yield counter("mussurana_unchecked_reads", "Reads that could not be checked.", unchecked, "reason")
+
+
+def storage_metrics(service: Service) -> Iterator[Metric]:
+    yield gauge("mussurana_log_bytes", "Size of the ingest log.", service.log.size_bytes())
+    yield gauge("mussurana_journal_bytes", "Size of the journal of rounds.", service.journal.size_bytes())
+    yield gauge("mussurana_violations_bytes", "Size of the stored violations.", service.violations.size_bytes())
+    yield gauge("mussurana_checkpoint_bytes", "Size of the last checkpoint.", service.checkpoints.size_bytes)
+    yield gauge(
+        "mussurana_checkpoint_timestamp_seconds",
+        "When the last checkpoint was made; 0 if there is none.",
+        service.checkpoints.written_ns / 1e9,
+    )
+    yield gauge(
+        "mussurana_disk_free_bytes", "Free on the disk of the data directory.", shutil.disk_usage(service.data).free
+    )
+    yield gauge(
+        "mussurana_acknowledging",
+        "Whether fragments are acknowledged: 0 while the log cannot be written.",
+        float(not service.committer.trouble),
+    )
+    yield gauge("mussurana_collectors_connected", "Collectors that are connected.", service.ingest.connected)
+    yield gauge(
+        "mussurana_clock_ahead_seconds",
+        "How far the machine's clock was set back and has not caught up yet.",
+        service.clock.ahead_seconds(),
+    )

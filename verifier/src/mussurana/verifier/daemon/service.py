@@ -1,0 +1,294 @@
+"""The daemon as a whole: puts its parts together, starts and ends them in the right order, and minds the signals.
+
+The main thread runs the event loop with gRPC. Other threads: commit (log), verify (machine, journal, checkpoints),
+http, webhook. At start everything that is needed to take fragments comes first; the machine, which may have to be
+compiled and has the log since the last checkpoint before it, catches up in its own thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+from time import monotonic
+
+import grpc
+import grpc.aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from mussurana.verifier.daemon import logs
+from mussurana.verifier.daemon.auth import Guard, Tokens, TokensError
+from mussurana.verifier.daemon.board import Board
+from mussurana.verifier.daemon.checkpoint import Checkpoints
+from mussurana.verifier.daemon.clock import Clock
+from mussurana.verifier.daemon.commit import Committer
+from mussurana.verifier.daemon.config import Config, ConfigError
+from mussurana.verifier.daemon.http import HttpServer
+from mussurana.verifier.daemon.ingest import FRAGMENT_BYTES_MAX, SERVICE, Ingest
+from mussurana.verifier.daemon.journal import Journal
+from mussurana.verifier.daemon.log import START, IngestLog
+from mussurana.verifier.daemon.machine import FragmentCheck, MachineFactory
+from mussurana.verifier.daemon.metrics import Metrics, gauge
+from mussurana.verifier.daemon.observed import machine_metrics, storage_metrics
+from mussurana.verifier.daemon.query import SERVICE as QUERY_SERVICE
+from mussurana.verifier.daemon.query import Query
+from mussurana.verifier.daemon.sequences import Sequences
+from mussurana.verifier.daemon.tls import Certificates, TlsError
+from mussurana.verifier.daemon.verify import Limits, Verification
+from mussurana.verifier.daemon.violations import Violations
+from mussurana.verifier.daemon.webhook import Webhook
+
+SERVER_OPTIONS = [
+    ("grpc.max_receive_message_length", FRAGMENT_BYTES_MAX),
+    ("grpc.so_reuseport", 0),  # a second daemon on the same port is a mistake
+    # A collector whose machine is gone must not count as connected for ever.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+]
+STOP_SECONDS = 2.0
+"""For streams to be told that the daemon ends."""
+
+HEALTH_SECONDS = 0.2
+"""Between looks whether the health that is told has changed."""
+
+logger = logging.getLogger(__name__)
+
+
+class StartError(Exception):
+    """Why the daemon cannot start. The message names the file or the option."""
+
+
+class Service:
+    """All parts. Made and run inside an event loop."""
+
+    def __init__(self, config: Config, make_machine: MachineFactory, check: FragmentCheck) -> None:
+        self.config, self.data = config, config.data
+        self.started = monotonic()
+        levels = list(config.verify.levels)
+        self.levels = [f"{level}, clocks within {config.verify.clock_drift_seconds:g} s" for level in levels]
+        self._lock = _locked(self.data)
+        self.metrics, self.clock, self.board = Metrics(levels), Clock(), Board()
+        self.checkpoints = Checkpoints(self.data / "checkpoints")
+        checkpoint = self.checkpoints.load()
+        if checkpoint and checkpoint.levels != self.levels:
+            raise StartError(
+                f"verify: {self.data} was used for {'; '.join(checkpoint.levels)}, and what it has kept is of no use "
+                f"for {'; '.join(self.levels)}. Use another data directory, or the same levels."
+            )
+        base = (checkpoint.log, checkpoint.fed) if checkpoint else (START, Sequences())
+        self.log = IngestLog(self.data / "log", config.log.segment_bytes, base)
+        self.journal = Journal(self.data / "journal")
+        self.violations = Violations(self.data / "violations")
+        newest = self.journal.newest()
+        for step in newest:
+            self.board.publish(step.rounds)
+        # Times on disk are never in the future of a clock that was set back meanwhile.
+        latest_ns = max(
+            [self.log.sequences.latest_ns(), *(step.rounds[-1].finished_ns for step in newest if step.rounds)]
+        )
+        self.clock.not_before(max(latest_ns, checkpoint.now_ns if checkpoint else 0))
+        self.webhook = Webhook(config.webhook, self.violations, self.data / "webhook.json", self.metrics)
+        self.verification = Verification(
+            make_machine,
+            self.levels,
+            self.log,
+            self.journal,
+            self.violations,
+            self.checkpoints,
+            checkpoint,
+            self.board,
+            self.clock,
+            self.metrics,
+            self.webhook.wake,
+            lambda collector, message: self.ingest.refuse(collector, message),
+            Limits(
+                checkpoint_interval_seconds=config.checkpoint.interval_seconds,
+                checkpoint_log_bytes=config.checkpoint.log_bytes,
+                log_retention_bytes=config.log.retention_bytes,
+                journal_retention_bytes=config.journal.retention_bytes,
+            ),
+        )
+        self.committer = Committer(self.log, self.metrics, config.log.disk_reserve_bytes, self.verification.wake)
+        self.ingest = Ingest(
+            self.committer,
+            self.log.sequences.copy(),
+            check,
+            self.clock,
+            self.metrics,
+            config.ingest.window_bytes,
+            config.ingest.collectors_max,
+            self._must_wait,
+        )
+        self.query = Query(self)
+        self.http = HttpServer(config.http.listen, self.metrics, self.not_ready) if config.http.listen else None
+        self.metrics.observed.add(lambda: machine_metrics(self, levels))
+        self.metrics.observed.add(lambda: storage_metrics(self))
+        self.metrics.observed.add(
+            lambda: [gauge("mussurana_build_info", "The version.", {version("mussurana-verifier"): 1.0}, "version")]
+        )
+        self._tokens = _tokens(config)
+        self._certificates = _certificates(config)
+        self._health = health.aio.HealthServicer()
+        self._serving = False
+        self.stopping = asyncio.Event()
+
+    async def run(self, ready: Callable[[str, int], None] = lambda ingest, http: None) -> None:
+        """Serve until `stopping` is set, then end in order. `ready` is told the address and the port that are used."""
+        server = grpc.aio.server(interceptors=[Guard(lambda: self._tokens, self.metrics)], options=SERVER_OPTIONS)
+        server.add_generic_rpc_handlers((self.ingest.handler(), self.query.handler()))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        reflection.enable_server_reflection(
+            (SERVICE, QUERY_SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server
+        )
+        address = self._add_port(server)
+        self.committer.start()
+        await server.start()
+        self._serving = True
+        if self.http:
+            self.http.start()
+        self.webhook.start()
+        self.verification.start()
+        logger.info(
+            "ready after %.2f s",
+            monotonic() - self.started,
+            extra={"event": "ready", "ingest": address, "http": self.http.port if self.http else None},
+        )
+        ready(address, self.http.port if self.http else 0)
+        watching = [asyncio.create_task(self.ingest.watch()), asyncio.create_task(self._watch_health())]
+        try:
+            await self.stopping.wait()
+        finally:
+            for task in watching:
+                task.cancel()
+            await self._end(server)
+
+    async def _end(self, server: grpc.aio.Server) -> None:
+        logger.info("ending", extra={"event": "ending"})
+        self._serving = False
+        await self._health.enter_graceful_shutdown()
+        self.ingest.close()
+        await server.stop(STOP_SECONDS)
+        await asyncio.to_thread(self.committer.close)
+        await asyncio.to_thread(self.verification.close, self.config.drain_seconds)
+        await asyncio.to_thread(self.webhook.close)
+        if self.http:
+            await asyncio.to_thread(self.http.close)
+        for part in (self.log, self.journal, self.violations):
+            part.close()
+        os.close(self._lock)
+        logger.info("ended", extra={"event": "ended"})
+
+    def reload(self, load: Callable[[], Config]) -> None:
+        """On SIGHUP: log level, tokens, certificates. What cannot be used is reported, and what was there stays."""
+        try:
+            config = load()
+            tokens = _tokens(config)
+            if self._certificates:
+                self._certificates.reload()
+        except (ConfigError, StartError, TlsError) as error:
+            logger.error("nothing reloaded: %s", error, extra={"event": "reload_failed"})
+            return
+        self._tokens = tokens
+        logs.set_level(config.log_level)
+        logger.info("reloaded", extra={"event": "reloaded"})
+
+    def not_ready(self) -> str:
+        """Why fragments are not taken and acknowledged at the moment; empty if they are."""
+        if not self._serving:
+            return "starting or ending"
+        return self.committer.trouble
+
+    def _must_wait(self) -> str:
+        if self.committer.trouble:
+            return self.committer.trouble
+        behind = self.verification.behind_bytes()
+        if behind > self.config.ingest.backlog_bytes_max:
+            return f"{behind:,} bytes of the log have not been verified"
+        return ""
+
+    async def _watch_health(self) -> None:
+        while True:
+            serving, not_serving = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
+            status = not_serving if self.not_ready() else serving
+            for service in (health.OVERALL_HEALTH, SERVICE):
+                await self._health.set(service, status)
+            await self._health.set(QUERY_SERVICE, serving)
+            await asyncio.sleep(HEALTH_SECONDS)
+
+    def _add_port(self, server: grpc.aio.Server) -> str:
+        listen = self.config.ingest.listen
+        try:
+            if self._certificates:
+                port = server.add_secure_port(listen, self._certificates.credentials())
+            else:
+                port = server.add_insecure_port(listen)
+        except RuntimeError as error:
+            raise StartError(f"ingest.listen: {listen}: {error}") from error
+        return f"{listen.rpartition(':')[0]}:{port}"
+
+
+def check_files(config: Config) -> None:
+    """Look into the files that the configuration names. StartError says what is wrong with them."""
+    _certificates(config)
+    _tokens(config)
+
+
+def _tokens(config: Config) -> Tokens | None:
+    try:
+        return Tokens.read(config.auth.tokens_file) if config.auth.tokens_file else None
+    except TokensError as error:
+        raise StartError(f"auth.tokens_file: {error}") from None
+
+
+def _certificates(config: Config) -> Certificates | None:
+    tls = config.tls
+    if tls.certificate_file is None or tls.key_file is None:
+        return None
+    try:
+        return Certificates(tls.certificate_file, tls.key_file, tls.client_authority_file)
+    except TlsError as error:
+        raise StartError(f"tls: {error}") from None
+
+
+def _locked(data: Path) -> int:
+    """A handle that keeps other daemons out of the directory for as long as it is open."""
+    try:
+        data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(data / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise StartError(f"data: {error.filename}: {error.strerror}") from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        raise StartError(f"data: {data} is in use by another daemon") from None
+    return handle
+
+
+def serve(load: Callable[[], Config], make_machine: MachineFactory, check: FragmentCheck) -> None:
+    """Run until SIGTERM or SIGINT. StartError if it cannot even start."""
+    config = load()
+    logs.set_up(config.log_level)
+
+    async def main() -> None:
+        try:
+            service = Service(config, make_machine, check)
+        except OSError as error:
+            raise StartError(f"{error.filename or config.http.listen}: {error.strerror}") from None
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, service.stopping.set)
+        with suppress(AttributeError):
+            loop.add_signal_handler(signal.SIGHUP, service.reload, load)
+        await service.run()
+
+    asyncio.run(main())
