@@ -40,6 +40,7 @@ FORMATS = {
     "dbcop": "dbcop: history.bincode, or the folder it is in",
     "elle-edn": "Jepsen / Elle, list-append and rw-register: *.edn",
     "elle-json": "the same in JSON: *.json, *.jsonl",
+    "spool": "what collectors recorded: a folder with *.seg, or with folders of them; read only",
     "text": "r(k,v,s,t) and w(k,v,s,t) of PolySI, Plume and AWDIT: *.txt",
     "viper": "Viper's JSON logs: a folder with J*.log or json/J*.log",
 }
@@ -66,6 +67,7 @@ def parser() -> Parser:
     add_demo(commands)
     for module in (serve, ask, replay):
         module.add(commands)
+    add_collector(commands)
     return top
 
 
@@ -163,6 +165,15 @@ def add_demo(commands: Commands) -> None:
     command.add_argument(
         "--out", type=Path, default=Path("out/demo"), metavar="FOLDER", help="where files go (default: %(default)s)"
     )
+
+
+def add_collector(commands: Commands) -> None:
+    """The collector's own commands, where it is installed beside the verifier."""
+    try:
+        from mussurana.collector.adopt_command import add_commands
+    except ImportError:
+        return
+    add_commands(commands)
 
 
 def add_format(command: Parser, option: str, name: str, default: str) -> None:
