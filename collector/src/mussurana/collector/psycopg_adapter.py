@@ -11,7 +11,9 @@ Every hook fails open: what goes wrong in our part is counted, and the statement
 from __future__ import annotations
 
 import inspect
+import logging
 import warnings
+import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -34,6 +36,8 @@ from mussurana.collector.settings import Settings
 from mussurana.collector.sql.control import BEGIN, COMMIT, ROLLBACK, Control
 from mussurana.collector.sql.extract import extract_lost
 from mussurana.collector.sql.plan import Plan
+
+logger = logging.getLogger("mussurana")
 
 IDLE = pq.TransactionStatus.IDLE
 OK = pq.ConnStatus.OK
@@ -645,6 +649,7 @@ def _before_pipeline(connection: Any) -> PGen:
 
 
 _recorded: dict[type, type] = {}
+_plain: dict[type, type] = {}
 
 
 def recorded(base: Any) -> Any:
@@ -671,6 +676,7 @@ def recorded(base: Any) -> Any:
     else:
         return base
     made = _recorded[base] = type(base.__name__, (mixin, base), details)
+    _plain[made] = base
     return made
 
 
@@ -685,8 +691,28 @@ def watch_connection(connection: Any, settings: Settings | None = None) -> bool:
     if connection.__dict__.get("_mussurana") is None:
         if not isinstance(connection, ConnectionMixin):
             connection.__class__ = recorded(type(connection))
-        connection.__dict__["_mussurana"] = Watch(settings, connection.pgconn)
+        try:
+            connection.__dict__["_mussurana"] = Watch(settings, connection.pgconn)
+        except Exception:
+            logger.exception("mussurana does not record this connection")
+            return False
+        _watched.add(connection)
     return True
+
+
+def stop_watching() -> None:
+    """Let all connections go on as if we had never been."""
+    for connection in list(_watched):
+        watch = connection.__dict__.pop("_mussurana", None)
+        _watched.discard(connection)
+        base = _plain.get(type(connection))
+        if base is not None:
+            connection.__class__ = base
+        if watch is not None and watch.transactions is not None:
+            watch.transactions.session.close()
+
+
+_watched: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 Connection: Any = recorded(psycopg.Connection)

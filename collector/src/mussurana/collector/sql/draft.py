@@ -67,14 +67,17 @@ class Draft:
         """Expressions for the primary key of a table in FROM."""
         types = table.key_types or ("text",) * len(table.key_columns)
         pairs = zip(table.key_columns, types, strict=True)
-        expressions = [key_expression(f"{alias}.{quoted(column)}", kind, self.is_sqlite) for column, kind in pairs]
+        owner = f"{alias}." if alias else ""
+        expressions = [key_expression(f"{owner}{quoted(column)}", kind, self.is_sqlite) for column, kind in pairs]
         return [expression for expression in expressions if expression is not None]
 
     def version_of(self, alias: str) -> str:
         """An expression for the version of a row."""
         if self.version_column == XMIN:
             return f"{alias}.xmin::text::bigint"
-        return f"{alias}.{WID}"
+        owner = f"{alias}." if alias else ""
+        # In SQLite a plus sign takes the declared type away, and with it converters of the application's.
+        return f"+{owner}{WID}" if self.is_sqlite else f"{owner}{WID}"
 
     def expand_stars(self, select: Select) -> None:
         """Write out the stars of a SELECT, so that our columns are not among what they stand for."""

@@ -48,7 +48,9 @@ def base_type(declared: str) -> str:
 def key_expression(reference: str, declared: str, dialect_is_sqlite: bool) -> str | None:
     """SQL for a key column that reads the same in every session; None if there is none."""
     kind = base_type(declared)
-    if dialect_is_sqlite or kind in PLAIN:
+    if dialect_is_sqlite:
+        return f"+{reference}"
+    if kind in PLAIN:
         return reference
     if kind in _AS_TEXT:
         return f"{reference}::text"

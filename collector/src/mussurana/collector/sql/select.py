@@ -207,9 +207,9 @@ class _Tagger:
             raise NotUnderstood("a statement that names our columns")
         star = any(item.star for item in select.items)
         alone = len(select.sources) == 1 and star and len(select.items) == 1
-        if alone and draft.version_column != XMIN:
+        if alone and draft.version_column != XMIN and not draft.is_sqlite:
             table = self._table(select, 0)
-            if table is not None and all(base_type(kind) in PLAIN or draft.is_sqlite for kind in table.key_types):
+            if table is not None and all(base_type(kind) in PLAIN for kind in table.key_types):
                 return [Read(table, table.key_columns, "mussurana_wid")]  # the star has it all
         columns: list[str] = []
         reads: list[tuple[Table, list[Place], int]] = []
@@ -324,7 +324,7 @@ class _Tagger:
     def _visible(self, select: Select, index: int, table: Table, position: int) -> int | None:
         """Where the application itself asked for a column of the key."""
         kind = table.key_types[position] if table.key_types else "text"
-        if base_type(kind) not in PLAIN and not self.draft.is_sqlite:
+        if base_type(kind) not in PLAIN or self.draft.is_sqlite:
             return None
         source = select.sources[index]
         for number, item in enumerate(select.items):

@@ -120,6 +120,7 @@ class _Writer:
         self.end = end
         self.old = draft.catalog.returning_old and not (draft.version_column != XMIN and table.has_prev)
         self.tags = draft.version_column != XMIN
+        self.returned = "" if draft.is_sqlite else target.alias  # SQLite's RETURNING knows no alias
 
     def find(self, word: str, index: int) -> int:
         """The first such word outside of parentheses, or the end."""
@@ -165,7 +166,7 @@ class _Writer:
             previous = draft.version_of("old")
             old_keys = draft.key_columns("old", self.table)
         elif updates and self.tags:
-            previous = f"{self.target.alias}.{PREVIOUS_WID}"
+            previous = self._returned(PREVIOUS_WID)
         elif updates:
             raise NotUnderstood("INSERT ON CONFLICT DO UPDATE with xmin before PostgreSQL 18")
         plan = self._finish(INSERT, returning, [], previous, old_keys)
@@ -258,7 +259,7 @@ class _Writer:
         select = Select(0, where=(where_at + 1, returning) if where_at < returning else (0, 0))
         if from_at < min(where_at, returning):
             parse_sources(tokens, from_at + 1, min(where_at, returning), select)
-        previous = draft.version_of("old") if self.old else self._own(PREVIOUS_WID) if self.tags else None
+        previous = draft.version_of("old") if self.old else self._returned(PREVIOUS_WID) if self.tags else None
         old_keys = draft.key_columns("old", self.table) if changes_key else []
         plan = self._finish(UPDATE, returning, select.sources, previous, old_keys)
         if not select.sources and not changes_key:
@@ -275,10 +276,13 @@ class _Writer:
         select = Select(0, where=(where_at + 1, returning) if where_at < returning else (0, 0))
         if using_at < min(where_at, returning):
             parse_sources(tokens, using_at + 1, min(where_at, returning), select)
-        plan = self._finish(DELETE, returning, select.sources, self.draft.version_of(self.target.alias), [])
+        plan = self._finish(DELETE, returning, select.sources, self.draft.version_of(self.returned), [])
         if not select.sources:
             plan.absence = find_absence(tokens, select.where, self.table, self.target.alias_name)
         return plan
+
+    def _returned(self, column: str) -> str:
+        return f"+{column}" if self.draft.is_sqlite else f"{self.target.alias}.{column}"
 
     def _own(self, column: str) -> str:
         return f"{self.target.alias}.{column}"
@@ -288,7 +292,7 @@ class _Writer:
     ) -> Plan:
         """Add to RETURNING, or add one."""
         draft, tokens = self.draft, self.tokens
-        alias = "new" if kind == UPDATE and old_keys else self.target.alias
+        alias = "new" if kind == UPDATE and old_keys else self.returned
         columns = [f"{key} AS {PREFIX}k{number}" for number, key in enumerate(draft.key_columns(alias, self.table))]
         keys: list[Place] = list(range(len(columns)))
         old_places: list[Place] = []
