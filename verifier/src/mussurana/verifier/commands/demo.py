@@ -29,7 +29,7 @@ def add(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     try:
-        from mussurana.verifier.demo import Options, demo
+        from mussurana.verifier.demo.play import Options, demo
     except ImportError as error:
         print(f"the demo needs {error.name}: pip install 'mussurana-verifier[demo]'", file=sys.stderr)
         return BAD_INPUT

@@ -72,7 +72,7 @@ class Stage:
         ingest, http = free_port(), free_port()
         self.ingest, self.http = f"127.0.0.1:{ingest}", f"127.0.0.1:{http}"
         webhook = self._open.enter_context(alert_receiver(self.alerts))
-        command = [sys.executable, "-m", "mussurana.verifier.cli", "serve", "--data", str(self.folder / "data")]
+        command = [sys.executable, "-m", "mussurana.verifier", "serve", "--data", str(self.folder / "data")]
         command += ["--verify-levels", ",".join(LEVELS), "--ingest-listen", self.ingest, "--http-listen", self.http]
         command += ["--webhook-url", webhook, "--log-level", "warning"]
         self._daemon_log = self.folder / "daemon.log"
