@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import inspect
 import logging
+import sys
 import warnings
 import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import lru_cache
+from types import FrameType
 from typing import Any
 
 import psycopg
@@ -46,6 +48,9 @@ BINARY = pq.Format.BINARY
 FATAL_ERROR = pq.ExecStatus.FATAL_ERROR
 PIPELINE_ABORTED = pq.ExecStatus.PIPELINE_ABORTED
 PIPELINE_SYNC = pq.ExecStatus.PIPELINE_SYNC
+
+TYPE_LOOKUP_FRAMES_MAX = 10
+"""How far up TypeInfo.fetch can be: a cursor's execute, its generators, and what waits for them lie between."""
 
 _HOOKED: dict[tuple[type, str], tuple[str, ...]] = {
     (BaseCursor, "_execute_gen"): ("self", "query", "params", "prepare", "binary"),
@@ -494,8 +499,23 @@ class _CommandWatcher:
             watch.failed()
 
 
-class ConnectionMixin:
-    """In front of psycopg's Connection and AsyncConnection."""
+def _looks_up_a_type() -> bool:
+    """Whether psycopg's own TypeInfo.fetch is at work, which makes its cursors past the connection and only reads."""
+    frame: FrameType | None = sys._getframe(2)
+    for _ in range(TYPE_LOOKUP_FRAMES_MAX):
+        if frame is None:
+            break
+        if frame.f_globals.get("__name__") == "psycopg._typeinfo":
+            return True
+        frame = frame.f_back
+    return False
+
+
+class ConnectionMixin(BaseConnection[Any]):
+    """In front of psycopg's Connection and AsyncConnection.
+
+    Of their base, so that Python finds both laid out alike and lets a connection that is open change its class.
+    """
 
     _mussurana: Watch | None = None
 
@@ -506,10 +526,11 @@ class ConnectionMixin:
                 watch.expected = False
             else:
                 try:
-                    watch.foreign_cursor()
+                    if not _looks_up_a_type():
+                        watch.foreign_cursor()
                 except Exception:
                     watch.failed()
-        return super()._start_query()  # type: ignore[misc, no-any-return]
+        return super()._start_query()
 
     def _exec_command(self: Any, command: Any, result_format: pq.Format = TEXT) -> PGen:
         watch: Watch | None = self._mussurana
@@ -524,7 +545,7 @@ class ConnectionMixin:
             except Exception:
                 watch.failed()
         if watch is None or control is None:
-            return (yield from super()._exec_command(command, result_format))  # type: ignore[misc]
+            return (yield from super()._exec_command(command, result_format))
         if control.what == BEGIN and self._pipeline is None and watch.due():
             yield from watch.between()
         instead = False
@@ -536,7 +557,7 @@ class ConnectionMixin:
         except Exception:
             watch.failed()
         try:
-            result = yield from super()._exec_command(command, result_format)  # type: ignore[misc]
+            result = yield from super()._exec_command(command, result_format)
         except BaseException as error:
             try:
                 watch.command_failed(control)

@@ -7,7 +7,8 @@ a new one each time, so the cache is bounded and keeps what is used.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from copy import copy
 
 from mussurana.collector.catalog import WID, Catalog, Table
 from mussurana.collector.coverage import UNOBSERVED_READ
@@ -52,7 +53,8 @@ class Plans:
             plan = self._make(text, style)
             if len(text) <= CACHED_LENGTH_MAX:
                 self._keep(text, style, plan)
-        plan.used = True
+        else:
+            plan.used = True
         return plan
 
     def renew(self, catalog: Catalog) -> None:
@@ -87,10 +89,10 @@ class Plans:
                     cache[plan.original] = self._unmodified(plan.original, style)
         self.taint(table for table in self.catalog.tables.values() if (table.schema, table.name) in plan.tables)
 
-    def _forget(self, is_old: object) -> None:
+    def _forget(self, is_old: Callable[[Plan], bool]) -> None:
         for cache in self.caches.values():
             for text, plan in list(cache.items()):
-                if is_old(plan):  # type: ignore[operator]
+                if is_old(plan):
                     plan.live = False
                     del cache[text]
 
@@ -218,7 +220,7 @@ class Plans:
     def _make_batch(self, batch: Batch, text: str, style: str) -> Plan:
         """From the plan of one row to that of many: what was added to the row is added to each."""
         one = self.find(batch.one, style)
-        plan = self._make_whole(batch.one, style) if one.injection is not None else one
+        plan = copy(one)
         head = one.text.find(batch.row[:-1])
         if one.text == batch.one or one.write is None or head < 0 or style not in (NONE, FORMAT, QMARK):
             return self._make_whole(text, style)
