@@ -1,8 +1,8 @@
 """The background: takes what has ended from the recorder's queue to the spool, in a thread of its own.
 
 Ten times a second, if there is anything: results become operations (extraction.py), operations columns (fragments.py),
-and a fragment goes to the spool (spool.py), from where the sender takes it (sender.py). While nothing happens the
-thread sleeps until the recorder wakes it.
+and a fragment goes to the spool (spool.py), from where another process takes it to the verifier (shipper.py). While
+nothing happens the thread sleeps until the recorder wakes it.
 
 It shares the interpreter with the application. A thread that computes keeps the interpreter for five milliseconds if
 nobody stops it, and an application that waits for that sees its latency. So the work is done in slices of half a
@@ -24,11 +24,10 @@ from time import monotonic, perf_counter, sleep, time_ns
 
 from mussurana.collector.extraction import DELETE, WRITE, Operation, operations_of
 from mussurana.collector.fragments import FragmentBuilder, Names, gap_of, printable
+from mussurana.collector.helper import Helper
 from mussurana.collector.losses import between, single
 from mussurana.collector.recorder import ABORTED, COMMITTED, FENCE_NAME, Recorder, SessionInfo, Txn
-from mussurana.collector.salvage import Salvager
-from mussurana.collector.sender import Sender
-from mussurana.collector.spool import Spool, SpoolFull, bytes_in, folders
+from mussurana.collector.spool import SEGMENT_BYTES_MAX, Shipped, Spool, SpoolFull
 from mussurana.collector.write_ids import COUNTER_END
 from mussurana.wire import PROTOCOL, history_pb2
 
@@ -39,10 +38,10 @@ OPS_MAX = 100_000
 """Of a fragment, unless a single transaction has more: some 5 MB."""
 
 HOUSEKEEPING_SECONDS = 1.0
-"""How often quiet sessions are looked for and metrics published."""
+"""How often quiet sessions are looked for, metrics published, and the shipper's life is checked."""
 
-MEASURE_SECONDS = 10.0
-"""How often the other folders of the spool are measured, whose bytes count against the same limit."""
+MEASURE_SECONDS = 5.0
+"""How often the spool is measured, to which other processes add and from which the shipper deletes."""
 
 FORK_SECONDS_MAX = 1.0
 """How long a fork may wait for this thread to be between two turns."""
@@ -83,12 +82,8 @@ class Background:
         self._stopping = False
         self._forking = False
         self.turn_lock = threading.Lock()
-        self.spool = Spool(folder, lock, self._hello, self._settings.spool_bytes_max)
-        self._sender: Sender | None = None
-        self._salvager: Salvager | None = None
-        if self._settings.verifier:
-            self._sender = Sender(self._settings, self.spool, self._metrics, self.turn_lock, shows_connection=True)
-            self._salvager = Salvager(self._settings, self._metrics, self.turn_lock)
+        self.spool = Spool(folder, lock, self._hello, self._settings.spool_bytes_max, SEGMENT_BYTES_MAX)
+        self._helper = Helper(folder.parent) if self._settings.verifier else None
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -96,20 +91,6 @@ class Background:
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._run, name="mussurana-recorder", daemon=True)
             self._thread.start()
-        self._start_senders()
-
-    def _start_senders(self) -> None:
-        if self._sender is not None:
-            self._sender.start()
-        if self._salvager is not None:
-            self._salvager.start()
-
-    def _stop_senders(self, timeout_seconds: float) -> None:
-        deadline = monotonic() + timeout_seconds
-        if self._salvager is not None:
-            self._salvager.stop(timeout_seconds)
-        if self._sender is not None:
-            self._sender.stop(max(0.0, deadline - monotonic()))
 
     @property
     def is_alive(self) -> bool:
@@ -327,8 +308,8 @@ class Background:
         self._metrics.publish()
         if now - self._measured_at >= MEASURE_SECONDS:
             self._measured_at = now
-            root = Path(self._settings.spool)
-            self.spool.bytes_elsewhere = sum(bytes_in(f) for f in folders(root) if f != self.spool.folder)
+            self.spool.measure()
+        self._see_to_shipping()
         if self._pending or self._recorder.queue:
             return
         for info, state in self._states.items():
@@ -337,6 +318,18 @@ class Background:
                 info.reopen()
                 self._event(SessionEvent.IDLE, state.number)
                 state.is_idle = state.idle_in_fragment = True
+
+    def _see_to_shipping(self) -> None:
+        if self._helper is None:
+            return
+        try:
+            self._helper.ensure()
+        except OSError:
+            self._metrics.shipper_failures += 1
+        shipped = Shipped.read(self.spool.folder)
+        self._metrics.bytes_sent = shipped.bytes_sent
+        self._metrics.connections_failed = shipped.connections_failed
+        self._metrics.is_connected = shipped.is_connected
 
     def _hello(self, first_sequence: int) -> bytes:
         from mussurana.collector import __version__
@@ -371,7 +364,10 @@ class Background:
             return False
         with self.turn_lock:  # a turn leaves nothing behind
             is_spooled = not self._recorder.queue and not self._has_news()
-        return is_spooled and (self._sender is None or self.spool.durable_sequence >= self.spool.last_sequence)
+        return is_spooled and (self._helper is None or self._is_durable())
+
+    def _is_durable(self) -> bool:
+        return Shipped.read(self.spool.folder).durable_sequence >= self.spool.last_sequence
 
     def close(self, timeout_seconds: float) -> None:
         """Spool all that has ended, give the verifier what it takes within the time, and end the threads."""
@@ -381,21 +377,17 @@ class Background:
         self._recorder.wake.set()
         if self._thread is not None:
             self._thread.join(timeout_seconds)
-        is_spooled = False
         if self.turn_lock.acquire(timeout=max(0.1, deadline - monotonic())):
             try:
-                is_spooled = self._finish()
+                self._finish()
             finally:
                 self.turn_lock.release()
-        self.spool.complete()
-        if self._sender is not None and is_spooled:
-            self._sender.join(max(0.0, deadline - monotonic()))
-        self._stop_senders(FORK_SECONDS_MAX)
-        is_shipped = self._sender is not None and self.spool.durable_sequence >= self.spool.last_sequence
-        self.spool.close(delete=is_spooled and is_shipped)
+        while self._helper is not None and monotonic() < deadline and not self._is_durable():
+            sleep(0.005)
+        self.spool.close()
         self._metrics.withdraw()
 
-    def _finish(self) -> bool:
+    def _finish(self) -> None:
         """The last fragment: all sessions are closed and all write ids settled."""
         try:
             self._hurry.set()
@@ -403,23 +395,20 @@ class Background:
             for state in self._states.values():
                 self._event(SessionEvent.CLOSE, state.number)
             self._states.clear()
-            before = self.spool.last_sequence
             self._seal(last=True)
-            return self.spool.last_sequence > before
         except Exception:
             self._metrics.background_failures += 1
-            return False
 
     def before_fork(self) -> None:
-        """Let go of gRPC, and be between two turns, so that the child inherits nothing half done."""
-        self._stop_senders(FORK_SECONDS_MAX)
+        """Be between two turns, so that the child inherits nothing half done, and no lock of the host's metrics."""
         self._forking = self.turn_lock.acquire(timeout=FORK_SECONDS_MAX)
 
     def after_fork_in_parent(self) -> None:
         if self._forking:
             self.turn_lock.release()
-        self._start_senders()
 
     def after_fork_in_child(self) -> None:
         """All of this belongs to the parent."""
-        self.spool.release()
+        if self._helper is not None:
+            self._helper.let_go()
+        self.spool.close()

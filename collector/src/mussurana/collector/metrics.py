@@ -29,7 +29,7 @@ COUNTERS = {
     "bytes_spooled": "Bytes written to the spool",
     "bytes_sent": "Bytes sent to the verifier",
     "connections_failed": "Streams to the verifier that broke or could not be opened",
-    "spools_recovered": "Spools of processes that were killed, shipped by this one",
+    "shipper_failures": "Failures to start the process that ships the spool",
     "cache_evictions": "Times the cache of key names and statements was full and started anew",
 }
 GAUGES = {
@@ -60,7 +60,7 @@ class Metrics:
     bytes_spooled: int
     bytes_sent: int
     connections_failed: int
-    spools_recovered: int
+    shipper_failures: int
     cache_evictions: int
     queue_txns: int
     spool_bytes: int

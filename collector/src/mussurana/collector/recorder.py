@@ -41,7 +41,6 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from time import time_ns
 from typing import TYPE_CHECKING, Any
 
@@ -276,7 +275,7 @@ class Recorder:
             self.is_started = True
             try:
                 collector = os.urandom(16)
-                folder, lock = make_folder(Path(self.settings.spool), collector, self.write_ids.tag)
+                folder, lock = make_folder(self.settings, collector, self.write_ids.tag)
                 self.background = self._make_background(self, collector, folder, lock)
                 self.background.start()
             except Exception:

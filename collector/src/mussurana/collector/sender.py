@@ -4,9 +4,6 @@ Hello goes first; after the Welcome come the fragments that the verifier does no
 its window allows; each acknowledgement lets the spool delete what is durable. A stream that breaks, or on which nothing
 is answered for too long, is opened again after a while that doubles up to a limit and carries some chance, so that a
 hundred processes do not all come back at once.
-
-gRPC does not survive a fork, and where its own fork support is switched off, a channel that was open while forking
-aborts the child. So the channel is closed before each fork and made anew after it, by each process for itself.
 """
 
 from __future__ import annotations
@@ -16,13 +13,12 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import Any, Protocol, cast
 
-if TYPE_CHECKING:
-    import grpc
+import grpc
 
-    from mussurana.collector.metrics import Metrics
-    from mussurana.collector.settings import Settings
+from mussurana.collector.spool import Destination
+from mussurana.wire import history_pb2
 
 METHOD = "/mussurana.v1.Ingest/Stream"
 
@@ -31,19 +27,18 @@ ANSWER_SECONDS_MAX = 30.0
 
 BACK_OFF_SECONDS_MIN, BACK_OFF_SECONDS_MAX = 0.2, 30.0
 
-POLL_SECONDS = 0.5
-"""How long a wait may last before the sender looks whether it shall end."""
+POLL_SECONDS = 0.05
+"""How often the source is asked for more."""
 
 CHANNEL_OPTIONS = (
     ("grpc.keepalive_time_ms", 60_000),  # finds peers that are gone without a word; often enough, rarely enough
     ("grpc.keepalive_timeout_ms", 20_000),
-    ("grpc.use_local_subchannel_pool", 1),  # a channel of the host's to the same address is none of ours
     ("grpc.enable_retries", 0),
 )
 
 
 class Source(Protocol):
-    """Where fragments come from: the spool of this process, or that of one that is gone."""
+    """Where fragments come from."""
 
     is_complete: bool  # no more will be added
     last_sequence: int
@@ -51,9 +46,8 @@ class Source(Protocol):
 
     @property
     def first_sequence(self) -> int: ...
-    def hello(self, first_sequence: int, /) -> bytes: ...
+    def hello(self, first_sequence: int) -> bytes: ...
     def read(self, after: int) -> Iterator[tuple[int, bytes] | None]: ...
-    def wait(self, sequence: int, timeout_seconds: float) -> None: ...
     def acknowledge(self, sequence: int) -> None: ...
 
 
@@ -63,9 +57,9 @@ class Requests:
     That thread also watches for silence, since gRPC has no time limit for a single answer.
     """
 
-    def __init__(self, source: Source, metrics: Metrics) -> None:
+    def __init__(self, source: Source) -> None:
         self._source = source
-        self._metrics = metrics
+        self.bytes_sent = 0
         self._changed = threading.Condition()
         self._ended = False
         self._said_hello = False
@@ -106,10 +100,10 @@ class Requests:
                     return self._send(*found)
                 if self._source.is_complete and not self._under_way:
                     break
-                self._source.wait(self._source.last_sequence, POLL_SECONDS)
-                self._check_silence()
-        except OSError:  # the spool cannot be read; gRPC would write a traceback to the host's log
-            self._metrics.spool_failures += 1
+                with self._changed:
+                    self._changed.wait(POLL_SECONDS)
+                    self._check_silence()
+        except OSError:  # the spool cannot be read, perhaps because it was deleted
             self.cancel()
         raise StopIteration
 
@@ -118,7 +112,7 @@ class Requests:
             if not self._under_way:
                 self._owed_since = monotonic()
             self._under_way.append((sequence, len(payload)))
-        self._metrics.bytes_sent += len(payload)
+        self.bytes_sent += len(payload)
         return payload
 
     def _wait_for_room(self) -> bool:
@@ -143,66 +137,41 @@ class Requests:
 
 
 class Sender:
-    """Keeps a stream open in a thread of its own. `stop` and `start` may follow each other, as around a fork."""
+    """Keeps a stream open in a thread of its own, until all of a complete source is durable, or `stop`."""
 
-    def __init__(
-        self, settings: Settings, source: Source, metrics: Metrics, turn: threading.Lock, shows_connection: bool = False
-    ) -> None:
-        self._settings = settings
+    def __init__(self, destination: Destination, source: Source, tell: Callable[[Sender], None]) -> None:
+        self._destination = destination
         self._source = source
-        self._metrics = metrics
-        self._turn = (
-            turn  # held while importing: a fork in the middle of an import would leave the child with half of it
-        )
-        self._shows_connection = shows_connection
+        self._tell = tell  # called whenever one of these has changed
+        self.is_connected = False
+        self.bytes_sent = 0
+        self.connections_failed = 0
         self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread = threading.Thread(target=self._run, name="sender", daemon=True)
         self._call: Any = None
-        self._requests: Requests | None = None
 
     def start(self) -> None:
-        if self._thread is None or not self._thread.is_alive():
-            self._stopping.clear()
-            self._thread = threading.Thread(target=self.run, name="mussurana-sender", daemon=True)
-            self._thread.start()
+        self._thread.start()
 
-    def stop(self, timeout_seconds: float) -> bool:
-        """End the stream and the thread; whether they have ended in time."""
+    def stop(self, timeout_seconds: float) -> None:
         self._stopping.set()
-        self.interrupt()
-        if self._thread is not None:
-            self._thread.join(timeout_seconds)
-        return self._thread is None or not self._thread.is_alive()
-
-    def join(self, timeout_seconds: float) -> None:
-        """Wait for everything to be durable, if the source is complete."""
-        if self._thread is not None:
-            self._thread.join(timeout_seconds)
-
-    def _show_connection(self, is_connected: int) -> None:
-        if self._shows_connection:
-            self._metrics.is_connected = is_connected
-
-    def interrupt(self) -> None:
-        requests, call = self._requests, self._call
-        if requests is not None:
-            requests.end()
+        call = self._call
         if call is not None:
             call.cancel()
+        self._thread.join(timeout_seconds)
 
-    def run(self) -> None:
-        """Send until everything of a complete source is durable, or `stop`."""
+    def _run(self) -> None:
         back_off_seconds = BACK_OFF_SECONDS_MIN
         while not self._stopping.is_set():
             durable = self._source.durable_sequence
             try:
                 self._stream()
-            except Exception:
-                self._metrics.connections_failed += 1
-            finally:
-                self._show_connection(0)
+            except Exception:  # whatever it was: unreachable, no such token file, a spool that cannot be read
+                self.connections_failed += 1
             if self._source.is_complete and self._source.durable_sequence >= self._source.last_sequence:
                 return
+            self.is_connected = False
+            self._tell(self)
             if self._source.durable_sequence > durable:
                 back_off_seconds = BACK_OFF_SECONDS_MIN
             self._stopping.wait(back_off_seconds * random.uniform(0.5, 1.0))
@@ -210,52 +179,45 @@ class Sender:
 
     def _stream(self) -> None:
         """One stream, from Hello until it ends."""
-        with self._turn:
-            import grpc
-
-            from mussurana.wire import history_pb2
-
-        requests = self._requests = Requests(self._source, self._metrics)
-        channel = _channel(self._settings)
+        requests = Requests(self._source)
+        sent_before = self.bytes_sent
+        channel = _channel(self._destination)
         try:
             call = self._call = channel.stream_stream(
                 METHOD, request_serializer=None, response_deserializer=history_pb2.Download.FromString
-            )(cast(Any, requests), metadata=_metadata(self._settings))
+            )(cast(Any, requests), metadata=_metadata(self._destination))
             requests.cancel = call.cancel
-            if self._stopping.is_set():
-                return
             for download in call:
                 answer = getattr(download, download.WhichOneof("message"))
-                self._show_connection(1)
+                self.is_connected = True
                 self._source.acknowledge(answer.durable_sequence)
                 requests.answered(answer.durable_sequence, answer.window_bytes)
-                if self._source.is_complete and answer.durable_sequence >= self._source.last_sequence:
+                self.bytes_sent = sent_before + requests.bytes_sent
+                self._tell(self)
+                is_over = self._source.is_complete and answer.durable_sequence >= self._source.last_sequence
+                if is_over or self._stopping.is_set():
                     return
-        except grpc.RpcError:
-            self._metrics.connections_failed += 1
         finally:
             requests.end()
             if self._call is not None:
                 self._call.cancel()
-            self._requests = self._call = None
+            self._call = None
             channel.close()
 
 
-def _channel(settings: Settings) -> grpc.Channel:
-    import grpc
-
-    if not settings.tls and not settings.tls_ca_file:
-        return grpc.insecure_channel(settings.verifier, CHANNEL_OPTIONS)
+def _channel(destination: Destination) -> grpc.Channel:
+    if not destination.tls and not destination.tls_ca_file:
+        return grpc.insecure_channel(destination.verifier, CHANNEL_OPTIONS)
     credentials = grpc.ssl_channel_credentials(
-        root_certificates=_content(settings.tls_ca_file),
-        private_key=_content(settings.tls_key_file),
-        certificate_chain=_content(settings.tls_certificate_file),
+        root_certificates=_content(destination.tls_ca_file),
+        private_key=_content(destination.tls_key_file),
+        certificate_chain=_content(destination.tls_certificate_file),
     )
-    return grpc.secure_channel(settings.verifier, credentials, CHANNEL_OPTIONS)
+    return grpc.secure_channel(destination.verifier, credentials, CHANNEL_OPTIONS)
 
 
-def _metadata(settings: Settings) -> tuple[tuple[str, str], ...]:
-    token = _content(settings.token_file)
+def _metadata(destination: Destination) -> tuple[tuple[str, str], ...]:
+    token = _content(destination.token_file)
     return () if token is None else (("authorization", f"Bearer {token.decode().strip()}"),)
 
 

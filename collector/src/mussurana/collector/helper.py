@@ -1,0 +1,82 @@
+"""Starts the shipper (shipper.py) if there is none, without the application noticing.
+
+The lock is taken here and inherited by the new process: of many collectors that start at once, one starts a shipper.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+from pathlib import Path
+from time import monotonic
+
+SHIPPER_LOCK = "shipper.lock"
+
+START_SECONDS_MAX = 10.0
+"""How long the first of its two processes may take to end, which is a start of Python."""
+
+RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 1.0, 60.0
+"""How soon after a start another may follow, should the shipper not stay; doubled each time."""
+
+
+class Helper:
+    """Sees to it that there is a shipper. For the background thread only: starting one takes some milliseconds."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._next_at = 0.0
+        self._retry_seconds = RETRY_SECONDS_MIN
+        self._lock = -1
+
+    def ensure(self) -> None:
+        """Start a shipper unless there is one. OSError if that is not possible."""
+        if monotonic() < self._next_at:
+            return
+        lock = self._lock = os.open(self._root / SHIPPER_LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._retry_seconds = RETRY_SECONDS_MIN
+                return
+            self._next_at = monotonic() + self._retry_seconds
+            self._retry_seconds = min(2 * self._retry_seconds, RETRY_SECONDS_MAX)
+            _start(self._root, lock)
+        finally:
+            self._lock = -1
+            os.close(lock)
+
+    def let_go(self) -> None:
+        """In a forked child: it must not hold the lock that its parent was about to hand on."""
+        if self._lock >= 0:
+            os.close(self._lock)
+
+
+def _start(root: Path, lock: int) -> None:
+    command = [_python(), "-m", "mussurana.collector.shipper", str(root), "--lock", str(lock)]
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd=root,
+        # It has to find this package where the application found it, wherever that is.
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        pass_fds=(lock,),
+        start_new_session=True,
+    )
+    try:
+        process.wait(START_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        raise OSError("the shipper does not start") from None
+
+
+def _python() -> str:
+    """The interpreter. In a server that embeds Python, sys.executable is the server."""
+    if os.path.basename(sys.executable).startswith("python"):
+        return sys.executable
+    return os.path.join(sys.exec_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}")
