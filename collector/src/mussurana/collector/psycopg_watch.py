@@ -32,6 +32,7 @@ from mussurana.collector.sql.control import (
     SEARCH_PATH,
     TEMPORARY,
     Control,
+    level_in,
 )
 from mussurana.collector.sql.extract import extract_fence, extract_lost, postgres_extractor
 from mussurana.collector.sql.plan import Plan
@@ -306,6 +307,10 @@ class Watch:
         known = _commands.get(command)
         if known is not None:
             return known
+        if command.startswith(
+            b"BEGIN"
+        ):  # with a level; also before there are plans, which are made between transactions
+            return Control(BEGIN, isolation=level_in(command.decode()))
         if self.plans is None:
             return None
         return self.plans.find(command.decode("utf-8", "replace"), NONE).control
