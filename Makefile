@@ -34,7 +34,7 @@ lint: $(READY) ## formatting, lint and types; changes nothing
 format: $(READY) ## rewrite the sources as lint wants them
 	@$(RUN) ruff check --quiet --fix . ; $(RUN) ruff format .
 
-demo: $(READY) ## an accepted and a rejected history, with the counterexample as a page to open
+demo: $(READY) ## PostgreSQL caught breaking a promise, live (ARGS=--help)
 	@.venv/bin/mussurana demo $(ARGS)
 
 bench: $(READY) ## time the checker on recorded and generated histories (HISTORIES=directory ARGS="--only name")
@@ -89,6 +89,6 @@ $(READY): Makefile constraints.txt proto/pyproject.toml collector/pyproject.toml
 	@sh .ci/make-venv "$(PYTHON)" .venv
 	@{ $(RUN) pip install --constraint constraints.txt setuptools && \
 	   $(RUN) pip install --constraint constraints.txt --no-build-isolation $(TOOLS) $(DATABASES) \
-	     --editable ./proto --editable ./collector --editable './verifier[solvers]'; \
+	     --editable ./proto --editable ./collector --editable './verifier[demo,solvers]'; \
 	} >.venv/set-up.log 2>&1 || { cat .venv/set-up.log >&2; exit 1; }
 	@touch $@

@@ -12,7 +12,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from mussurana.verifier.commands import ask, replay, serve
+from mussurana.verifier.commands import ask, demo, replay, serve
 from mussurana.verifier.commands.base import (
     ACCEPTED,
     BAD_INPUT,
@@ -65,8 +65,7 @@ def parser() -> Parser:
     add_check(commands)
     add_audit(commands)
     add_convert(commands)
-    add_demo(commands)
-    for module in (serve, ask, replay):
+    for module in (serve, ask, replay, demo):
         module.add(commands)
     add_collector(commands)
     return top
@@ -153,19 +152,6 @@ def add_convert(commands: Commands) -> None:
     command.add_argument("target", metavar="TARGET", help="the file or folder to write")
     add_format(command, "--from", "source_format", "recognised from the path")
     add_format(command, "--to", "target_format", "by how its name ends")
-
-
-def add_demo(commands: Commands) -> None:
-    command = commands.add_parser(
-        "demo",
-        help="see an accepted and a rejected history",
-        description="Check two simulated databases at two levels.",
-        epilog=listed("exit codes", {"0": "all verdicts were as expected", "1": "one was not"}),
-    )
-    command.set_defaults(run=run_demo, parser=command)
-    command.add_argument(
-        "--out", type=Path, default=Path("out/demo"), metavar="FOLDER", help="where files go (default: %(default)s)"
-    )
 
 
 def add_collector(commands: Commands) -> None:
@@ -273,15 +259,6 @@ def run_convert(options: argparse.Namespace) -> int:
     lines += [f"  lost when writing: {left_out.count:,} × {left_out.what}" for left_out in lost]
     say("\n".join(lines) + "\n")
     return 0
-
-
-def run_demo(options: argparse.Namespace) -> int:
-    from mussurana.verifier.progress import compiling_announced
-
-    with compiling_announced():
-        from mussurana.verifier.demo import demo
-
-        return demo(options.out, say)
 
 
 def rendered(result: Result, source: str, suffix: str, color: bool = False) -> str:
