@@ -21,4 +21,4 @@ def instantiate_ours_too(self: URL, arguments: Mapping[str, Any]) -> Any:
     return instantiate(self, arguments)
 
 
-URL._instantiate_plugins = instantiate_ours_too  # type: ignore[method-assign]
+URL._instantiate_plugins = instantiate_ours_too  # type: ignore[assignment, method-assign]
