@@ -39,7 +39,7 @@ def test_generated_load_is_the_same_for_the_same_seed() -> None:
 
 
 def reading(counts: dict[str, float], at: float) -> Reading:
-    buckets = {(bound, "serializable"): count for bound, count in counts.items()}
+    buckets: dict[tuple[str, ...], float] = {(bound, "serializable"): count for bound, count in counts.items()}
     return Reading(at, {"mussurana_verification_lag_seconds_bucket": buckets}, 0.0, 0)
 
 
