@@ -46,7 +46,7 @@ fuzz: $(READY) ## random histories against brute force, for as long as you like 
 	@$(RUN) tests.fuzz $(ARGS)
 
 docs: $(READY) ## make docs/configuration.md anew
-	@$(RUN) mussurana.verifier.daemon.config >docs/configuration.md
+	@$(RUN) mussurana.verifier.daemon.reference >docs/configuration.md
 
 proto: ## make the stubs anew from proto/*.proto
 	@$(PYTHON) -m venv .venv/proto && .venv/proto/bin/pip --quiet install $(PROTO_COMPILER)
