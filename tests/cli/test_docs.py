@@ -15,7 +15,7 @@ from mussurana.verifier.levels import LEVELS
 from tests.cli.command import Command
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted(ROOT.glob("[a-z]*/README.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted(ROOT.glob("[a-z]*/README.md"))]
 WITH_EXAMPLES = [ROOT / "README.md", ROOT / "docs" / "checking.md"]
 
 by_name = pytest.mark.parametrize("page", WITH_EXAMPLES, ids=lambda page: page.name)
@@ -90,7 +90,19 @@ def make_targets() -> set[str]:
 def test_readme_names_every_make_target_that_developers_need() -> None:
     named = set(re.findall(r"^make ([\w-]+)", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE))
     assert named <= make_targets()
-    assert named == {"help", "test", "lint", "demo", "fuzz", "bench", "bench-online", "soak", "crash"}
+    assert named == {
+        "help",
+        "test",
+        "lint",
+        "demo",
+        "fuzz",
+        "bench",
+        "bench-online",
+        "soak",
+        "crash",
+        "alerts",
+        "manifests",
+    }
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/levels.md"])

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+from mussurana.verifier.daemon.gaps import Gaps
 from mussurana.verifier.daemon.journal import Round
 from mussurana.verifier.rounds.outcome import Gauges
 
@@ -36,14 +38,20 @@ class Progress:
     rerun_steps: int = 0  # taken again since the start
     differences: int = 0  # of those, how many found something else
     trouble: str = ""  # what keeps verification from going on
+    said_ns: int = 0  # when all this was said: long ago if the verifying thread hangs
 
 
 @dataclass
 class Board:
     progress: Progress = field(default_factory=Progress)  # replaced as a whole
+    gaps: Gaps = field(default_factory=Gaps)
     _rounds: deque[Round] = field(default_factory=lambda: deque(maxlen=ROUNDS_SHOWN_MAX))
     _last: dict[str, Round] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def say(self, now_ns: int, **changes: Any) -> None:
+        """Where verification stands. From its own thread only."""
+        self.progress = replace(self.progress, said_ns=now_ns, **changes)
 
     def publish(self, rounds: tuple[Round, ...]) -> None:
         with self._lock:

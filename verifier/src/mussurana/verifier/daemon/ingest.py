@@ -40,6 +40,12 @@ NAME_CHARACTERS_MAX = 200
 PENDING_BYTES_MAX = 512 << 20
 """Of all collectors together, received and not yet durable. Beyond it nobody is read: the disk is what is slow."""
 
+SILENT_NS_MAX = 86_400 * 1_000_000_000
+"""A collector that has not come back for a day was killed and had nothing left to send, or nobody looks for it."""
+
+WRITE_SECONDS_MAX = 2.0
+"""For a last acknowledgement to be written: longer than that takes a collector that does not read."""
+
 LOOK_SECONDS = 0.01
 """Between looks whether there is room again."""
 
@@ -67,12 +73,14 @@ class Link:
     durable: int  # last sequence that is durable
     pending_bytes: int = 0
     stream: Stream | None = None
+    has_broken_off: bool = False  # its last stream, which did not end as a collector that is done ends it
 
 
 @dataclass(eq=False)
 class Stream:
     ended: asyncio.Future[Refused]
     news: asyncio.Event = field(default_factory=asyncio.Event)  # there is something to acknowledge
+    is_over: bool = False  # nothing more is acknowledged by the task that does so
 
     def end(self, code: grpc.StatusCode, kind: str, message: str) -> None:
         if not self.ended.done():
@@ -153,6 +161,12 @@ class Ingest:
         return len(self._streams)
 
     @property
+    def silent(self) -> int:
+        """Collectors that did not say that they are done, and are not here."""
+        oldest_ns = self._clock.now_ns() - SILENT_NS_MAX
+        return sum(link.has_broken_off and link.info.last_seen_ns >= oldest_ns for link in list(self._links.values()))
+
+    @property
     def window_bytes(self) -> int:
         return 0 if self._waiting else self._window_bytes
 
@@ -181,16 +195,18 @@ class Ingest:
                 logger.warning(
                     "stream of %s ended: %s", who, refused, extra={"event": "stream_refused", "reason": refused.kind}
                 )
-            await _cancelled(acknowledging)
+            await _ended(stream, acknowledging)
             acknowledging = None
             await context.abort(refused.code, refused.message)
         finally:
-            await _cancelled(acknowledging)
+            await _ended(stream, acknowledging)
             self._streams.discard(stream)
             if link and link.stream is stream:
-                link.stream, link.info.connected = None, False
+                link.stream, link.info.connected, link.has_broken_off = None, False, True
         assert link is not None
         await context.write(Download(acknowledgement=self._acknowledgement(link)))
+        if link.stream is None:
+            link.has_broken_off = False
 
     async def _hello(self, context: grpc.aio.ServicerContext[Any, Any], stream: Stream) -> Hello:
         if self._closing:
@@ -228,7 +244,7 @@ class Ingest:
         if link.stream is not None:
             message = "another stream of this collector has taken over"
             link.stream.end(Status.ABORTED, "superseded", message)
-        link.stream = stream
+        link.stream, link.has_broken_off = stream, False
         self._streams.add(stream)
         link.info.name = hello.name[:NAME_CHARACTERS_MAX] or hello.collector.hex()
         link.info.database = hello.database[:NAME_CHARACTERS_MAX]
@@ -308,6 +324,8 @@ class Ingest:
         while True:
             await stream.news.wait()
             stream.news.clear()
+            if stream.is_over:
+                return
             await context.write(Download(acknowledgement=self._acknowledgement(link)))
 
     def _acknowledgement(self, link: Link) -> Acknowledgement:
@@ -342,7 +360,12 @@ def _parsed(content: bytes) -> Upload:
     return upload
 
 
-async def _cancelled(task: asyncio.Task[None] | None) -> None:
-    if task is not None:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+async def _ended(stream: Stream, acknowledging: asyncio.Task[None] | None) -> None:
+    """Let an acknowledgement that is being written be written: after one that was cancelled, gRPC writes no more."""
+    stream.is_over = True
+    stream.news.set()
+    if acknowledging is not None:
+        _, unfinished = await asyncio.wait({acknowledging}, timeout=WRITE_SECONDS_MAX)
+        for task in unfinished:
+            task.cancel()
+        await asyncio.gather(acknowledging, return_exceptions=True)

@@ -24,6 +24,7 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from mussurana.verifier.daemon.statements import Statements
 from mussurana.verifier.rounds.outcome import RoundOutcome
 from mussurana.wire.history_pb2 import Coverage, Fragment
 
@@ -99,6 +100,10 @@ class Observed(Collector):
             yield from source()
 
 
+def known_anomaly(name: str) -> str:
+    return name if name in ANOMALIES else OTHER
+
+
 def gauge(name: str, documentation: str, value: float | dict[str, float], label: str = "level") -> Metric:
     return _filled(GaugeMetricFamily, name, documentation, value, label)
 
@@ -155,6 +160,11 @@ class Metrics:
             "round_phase_seconds", "Time spent in each phase of rounds.", level=levels, phase=PHASES
         )
         self.rejections = count("rejections", "Violations that were found.", level=levels, anomaly=(*ANOMALIES, OTHER))
+        self.violations_unexplained = count(
+            "violations_unexplained",
+            "Transactions that were set aside without a counterexample, because a round had too many.",
+            level=levels,
+        )
         self.steps_rerun = count("steps_rerun", "Steps that were taken again after a start.")
         self.steps_different = count("steps_different", "Steps that found something else when taken again.")
         self.journal_failures = count("journal_failures", "Attempts to write the journal that failed.")
@@ -182,6 +192,7 @@ class Metrics:
         self.observed = Observed()
         for collector in (self.round_seconds, self.verification_lag_seconds, self.observed):
             registry.register(collector)
+        self.statements = Statements()
         self._totals: dict[tuple[bytes, str, str, int], int] = {}
         self._fences: dict[bytes, tuple[int, int, float]] = {}
 
@@ -189,6 +200,7 @@ class Metrics:
         level = outcome.level
         self.rounds.labels(level, outcome.verdict).inc()
         self.transactions.labels(level, outcome.verdict).inc(outcome.txn_count)
+        self.violations_unexplained.labels(level).inc(outcome.further_violations)
         for phase in PHASES:
             self.round_phase_seconds.labels(level, phase).inc(outcome.seconds.get(phase, 0.0))
         self.round_seconds.observe(level, np.array([outcome.seconds.get("total", 0.0)]))
@@ -196,7 +208,7 @@ class Metrics:
         self.verification_lag_seconds.observe(level, np.maximum(finished_ns - known_ns, 0) / 1e9)
 
     def count_rejection(self, level: str, anomaly: str) -> None:
-        self.rejections.labels(level, anomaly if anomaly in ANOMALIES else OTHER).inc()
+        self.rejections.labels(level, known_anomaly(anomaly)).inc()
 
     def count_reports(self, collector: bytes, fragment: Fragment) -> None:
         """What a collector says about itself. Its totals since it started become increments."""
@@ -206,8 +218,11 @@ class Metrics:
             self._totals[key] = seen.statement_count
             if seen.observed == Coverage.FULL:
                 self.observed_statements.inc(increase)
+                self.statements.saw_fully(increase)
             elif seen.observed in Coverage.Observed.values():
-                self.unobserved_statements.labels(Coverage.Observed.Name(seen.observed).lower()).inc(increase)
+                observed = Coverage.Observed.Name(seen.observed).lower()
+                self.unobserved_statements.labels(observed).inc(increase)
+                self.statements.missed(seen.table, seen.shape, observed, increase, fragment.sealed_ns)
         while len(self._totals) > COVERAGE_KEYS_MAX:
             del self._totals[next(iter(self._totals))]
         if fragment.HasField("fences"):

@@ -6,9 +6,9 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from prometheus_client.core import Metric
+from prometheus_client.core import GaugeMetricFamily, Metric
 
-from mussurana.verifier.daemon.metrics import OTHER, counter, gauge
+from mussurana.verifier.daemon.metrics import ANOMALIES, OTHER, counter, gauge, known_anomaly
 from mussurana.verifier.rounds.outcome import Gauges
 
 if TYPE_CHECKING:
@@ -30,6 +30,11 @@ def machine_metrics(service: Service, levels: Sequence[str]) -> Iterator[Metric]
         "mussurana_verification_running",
         "Whether transactions are verified: 0 after an error in the machine, or while the journal cannot be written.",
         float(progress.state in ("catching up", "verifying") and not progress.trouble),
+    )
+    yield gauge(
+        "mussurana_verification_heartbeat_timestamp_seconds",
+        "When the verifying thread last said where it stands; many times a second unless a round is long.",
+        progress.said_ns / 1e9,
     )
     yield gauge(
         "mussurana_verification_lag_current_seconds",
@@ -98,6 +103,7 @@ def storage_metrics(service: Service) -> Iterator[Metric]:
     yield gauge("mussurana_log_bytes", "Size of the ingest log.", service.log.size_bytes())
     yield gauge("mussurana_journal_bytes", "Size of the journal of rounds.", service.journal.size_bytes())
     yield gauge("mussurana_violations_bytes", "Size of the stored violations.", service.violations.size_bytes())
+    yield violation_times(service)
     yield gauge("mussurana_checkpoint_bytes", "Size of the last checkpoint.", service.checkpoints.size_bytes)
     yield gauge(
         "mussurana_checkpoint_timestamp_seconds",
@@ -114,7 +120,29 @@ def storage_metrics(service: Service) -> Iterator[Metric]:
     )
     yield gauge("mussurana_collectors_connected", "Collectors that are connected.", service.ingest.connected)
     yield gauge(
+        "mussurana_collectors_silent",
+        "Collectors whose stream broke off, and that have not come back; after a day they no longer count.",
+        service.ingest.silent,
+    )
+    yield gauge(
         "mussurana_clock_ahead_seconds",
         "How far the machine's clock was set back and has not caught up yet.",
         service.clock.ahead_seconds(),
     )
+
+
+def violation_times(service: Service) -> Metric:
+    """From what is stored, so that a restart neither forgets a violation nor makes an old one look new."""
+    family = GaugeMetricFamily(
+        "mussurana_violation_timestamp_seconds",
+        "When the last violation was found; 0 if none is stored.",
+        labels=["level", "anomaly"],
+    )
+    found = {(level, anomaly): 0 for level in service.config.verify.levels for anomaly in (*ANOMALIES, OTHER)}
+    for each in service.violations.summaries():
+        key = each.level, known_anomaly(each.anomaly)
+        if key in found:
+            found[key] = max(found[key], each.found_ns)
+    for labels, found_ns in found.items():
+        family.add_metric(labels, found_ns / 1e9)
+    return family

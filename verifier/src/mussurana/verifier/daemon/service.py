@@ -1,8 +1,9 @@
 """The daemon as a whole: puts its parts together, starts and ends them in the right order, and minds the signals.
 
 The main thread runs the event loop with gRPC. Other threads: commit (log), verify (machine, journal, checkpoints),
-http, webhook. At start everything that is needed to take fragments comes first; the machine, which may have to be
-compiled and has the log since the last checkpoint before it, catches up in its own thread.
+http (one per connection), sampler (for the web page), webhook. At start everything that is needed to take fragments
+comes first; the machine, which may have to be compiled and has the log since the last checkpoint before it, catches up
+in its own thread.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from grpc_reflection.v1alpha import reflection
 
 from mussurana.verifier.daemon import logs
 from mussurana.verifier.daemon.auth import Guard, Tokens, TokensError
-from mussurana.verifier.daemon.board import Board
+from mussurana.verifier.daemon.board import Board, Progress
 from mussurana.verifier.daemon.checkpoint import Checkpoints
 from mussurana.verifier.daemon.checkpointing import Checkpointing, Intervals
 from mussurana.verifier.daemon.clock import Clock
@@ -38,6 +39,7 @@ from mussurana.verifier.daemon.journal import Journal
 from mussurana.verifier.daemon.log import START, IngestLog
 from mussurana.verifier.daemon.machine import FragmentCheck, MachineFactory
 from mussurana.verifier.daemon.metrics import Metrics, gauge
+from mussurana.verifier.daemon.notify import Notifier
 from mussurana.verifier.daemon.observed import machine_metrics, storage_metrics
 from mussurana.verifier.daemon.query import SERVICE as QUERY_SERVICE
 from mussurana.verifier.daemon.query import Query
@@ -46,6 +48,8 @@ from mussurana.verifier.daemon.tell import Teller
 from mussurana.verifier.daemon.tls import Certificates, TlsError
 from mussurana.verifier.daemon.verify import Verification
 from mussurana.verifier.daemon.violations import Violations
+from mussurana.verifier.daemon.web.access import Access
+from mussurana.verifier.daemon.web.site import Site
 from mussurana.verifier.daemon.webhook import Webhook
 
 SERVER_OPTIONS = [
@@ -59,6 +63,9 @@ SERVER_OPTIONS = [
 ]
 STOP_SECONDS = 2.0
 """For streams to be told that the daemon ends."""
+
+END_SECONDS = 60.0
+"""For all else that ending takes beyond `drain_seconds`: a last round, a checkpoint, a call of the webhook."""
 
 HEALTH_SECONDS = 0.2
 """Between looks whether the health that is told has changed."""
@@ -79,7 +86,8 @@ class Service:
         levels = list(config.verify.levels)
         self.levels = [f"{level}, clocks within {config.verify.clock_drift_seconds:g} s" for level in levels]
         self._lock = _locked(self.data)
-        self.metrics, self.clock, self.board = Metrics(levels), Clock(), Board()
+        self.metrics, self.clock = Metrics(levels), Clock()
+        self.board = Board(Progress(said_ns=self.clock.now_ns()))
         self.checkpoints = Checkpoints(self.data / "checkpoints")
         checkpoint = self.checkpoints.load()
         if checkpoint and checkpoint.levels != self.levels:
@@ -113,7 +121,7 @@ class Service:
             self.journal,
             checkpoint,
             Checkpointing(self.checkpoints, self.log, self.journal, self.metrics, intervals),
-            Teller(self.journal, self.violations, self.board, self.metrics, self.webhook.wake),
+            Teller(self.journal, self.violations, self.board, self.clock, self.metrics, self.webhook.wake),
             self.board,
             self.clock,
             self.metrics,
@@ -131,7 +139,9 @@ class Service:
             self._must_wait,
         )
         self.query = Query(self)
-        self.http = HttpServer(config.http.listen, self.metrics, self.not_ready) if config.http.listen else None
+        http = config.http
+        self.site = Site(self, Access(lambda: self._tokens, http.listen, http.insecure))
+        self.http = HttpServer(http.listen, self.metrics, self.not_ready, self.site.answer) if http.listen else None
         self.metrics.observed.add(lambda: machine_metrics(self, levels))
         self.metrics.observed.add(lambda: storage_metrics(self))
         self.metrics.observed.add(
@@ -140,6 +150,8 @@ class Service:
         self._tokens = _tokens(config)
         self._certificates = _certificates(config)
         self._health = health.aio.HealthServicer()
+        self._supervisor = Notifier()
+        self._address = ""
         self._serving = False
         self.stopping = asyncio.Event()
         self.has_ended = True  # unless a thread is still at work, which only the end of the process ends
@@ -152,11 +164,12 @@ class Service:
         reflection.enable_server_reflection(
             (SERVICE, QUERY_SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server
         )
-        address = self._add_port(server)
+        self._address = address = self._add_port(server)
         self.committer.start()
         await server.start()
         self._serving = True
         if self.http:
+            self.site.sampler.start()
             self.http.start()
         self.webhook.start()
         self.verification.start()
@@ -166,7 +179,11 @@ class Service:
             extra={"event": "ready", "ingest": address, "http": self.http.port if self.http else None},
         )
         ready(address, self.http.port if self.http else 0)
-        watching = [asyncio.create_task(self.ingest.watch()), asyncio.create_task(self._watch_health())]
+        self._supervisor.ready(f"collectors connect to {address}")
+        watching = [
+            asyncio.create_task(each)
+            for each in (self.ingest.watch(), self._watch_health(), self._supervisor.keep_alive())
+        ]
         try:
             await self.stopping.wait()
         finally:
@@ -176,6 +193,7 @@ class Service:
 
     async def _end(self, server: grpc.aio.Server) -> None:
         logger.info("ending", extra={"event": "ending"})
+        self._supervisor.stopping(self.config.drain_seconds + END_SECONDS)
         self._serving = False
         await self._health.enter_graceful_shutdown()
         self.ingest.close()
@@ -185,6 +203,7 @@ class Service:
         await asyncio.to_thread(self.webhook.close)
         if self.http:
             await asyncio.to_thread(self.http.close)
+            await asyncio.to_thread(self.site.sampler.close)
         if self.has_ended:
             for part in (self.log, self.journal, self.violations):
                 part.close()
@@ -193,6 +212,13 @@ class Service:
 
     def reload(self, load: Callable[[], Config]) -> None:
         """On SIGHUP: log level, tokens, certificates. What cannot be used is reported, and what was there stays."""
+        self._supervisor.reloading()
+        try:
+            self._reload(load)
+        finally:
+            self._supervisor.ready(f"collectors connect to {self._address}")
+
+    def _reload(self, load: Callable[[], Config]) -> None:
         try:
             config = load()
             tokens = _tokens(config)

@@ -1,0 +1,1 @@
+"""What is in deploy/: that it fits the daemon, and that the programs that read it accept it."""
