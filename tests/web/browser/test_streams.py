@@ -12,12 +12,22 @@ import pytest
 from mussurana.verifier.commands.serve import check_fragment, machine_factory
 from mussurana.verifier.daemon.client import Target
 from mussurana.verifier.daemon.configured import load
-from mussurana.verifier.demo import WORKLOAD
 from mussurana.verifier.replay.send import Sender
 from mussurana.verifier.replay.translate import streams
-from mussurana.verifier.simulate import simulate
+from mussurana.verifier.simulate import Workload, simulate
 from tests.daemon.conftest import Running, running
 from tests.web.browser.conftest import Windows
+
+WORKLOAD = Workload(
+    sessions=6,
+    transactions=300,
+    keys=40,
+    read_modify_write=True,
+    skew=0.5,
+    times="outer",  # when a lock was granted is nothing that a client would know
+    step_ns=1_000_000,
+    seed=0,  # with snapshots, two of the 255 transactions that commit make a write skew
+)
 
 COMPILING_SECONDS = 240.0
 """The kernels, where nobody has used them before."""
