@@ -11,7 +11,7 @@ import pytest
 
 from mussurana.verifier.commands.serve import check_fragment, machine_factory
 from mussurana.verifier.daemon.client import Target
-from mussurana.verifier.daemon.config import load
+from mussurana.verifier.daemon.configured import load
 from mussurana.verifier.replay.send import Sender
 from mussurana.verifier.replay.translate import streams
 from mussurana.verifier.simulate import Workload, simulate

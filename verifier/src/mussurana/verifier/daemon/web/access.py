@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from mussurana.verifier.daemon.auth import Tokens
-from mussurana.verifier.daemon.config import is_loopback
+from mussurana.verifier.daemon.values import is_loopback
 
 ROLE = "query"
 _BEARER = "bearer "
