@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.machine import this_machine
-from bench.online.daemon import INGEST, DaemonProcess, Reading
+from bench.online.daemon import DaemonProcess, Reading
 from bench.online.load import Load
 from bench.online.workload import Shape
 
@@ -101,7 +101,7 @@ def measure(name: str, shape: Shape, rates: list[float], seconds: float, directo
     daemon = DaemonProcess(directory / "data", directory / "daemon.log", *flags)
     reached = True
     try:
-        load = Load(INGEST, shape)
+        load = Load(daemon.address, shape)
         load.run(WARM_UP_TXNS, 10_000)
         until_verified(daemon)
         for rate in rates:

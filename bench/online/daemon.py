@@ -13,11 +13,11 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from bench.online.ports import free_port
 from bench.worker import Failed
 
 READY_SECONDS_MAX = 60.0
 END_SECONDS_MAX = 120.0
-INGEST, HTTP = "127.0.0.1:17751", "127.0.0.1:17752"
 
 Values = dict[str, dict[tuple[str, ...], float]]
 
@@ -40,7 +40,8 @@ class DaemonProcess:
         program = (
             "import sys; from mussurana.verifier.cli import main; sys.exit(main())"  # as the installed script does
         )
-        listen = ["--data", str(data), "--ingest-listen", INGEST, "--http-listen", HTTP]
+        self.address, self._http = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+        listen = ["--data", str(data), "--ingest-listen", self.address, "--http-listen", self._http]
         self._log = log.open("wb")
         command = [sys.executable, "-c", program, "serve", *listen, *flags]
         self._process = subprocess.Popen(command, stderr=self._log)
@@ -50,7 +51,7 @@ class DaemonProcess:
         deadline = time.monotonic() + READY_SECONDS_MAX
         while time.monotonic() < deadline and self._process.poll() is None:
             try:
-                with urllib.request.urlopen(f"http://{HTTP}/-/ready", timeout=1):
+                with urllib.request.urlopen(f"http://{self._http}/-/ready", timeout=1):
                     return
             except OSError:
                 time.sleep(0.05)
@@ -59,7 +60,7 @@ class DaemonProcess:
     def read(self) -> Reading:
         if self._process.poll() is not None:
             raise Failed(f"the daemon has ended; see {self._log.name}")
-        with urllib.request.urlopen(f"http://{HTTP}/metrics", timeout=30) as answer:
+        with urllib.request.urlopen(f"http://{self._http}/metrics", timeout=30) as answer:
             text = answer.read().decode()
         values: Values = {}
         for family in text_string_to_metric_families(text):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bench.machine import this_machine
 from bench.online.__main__ import SHAPES, until_verified
-from bench.online.daemon import INGEST, DaemonProcess, Reading
+from bench.online.daemon import DaemonProcess, Reading
 from bench.online.load import Load
 from bench.online.workload import Shape
 
@@ -27,7 +27,7 @@ def soak(name: str, shape: Shape, millions: int, rate: float, directory: Path, l
     daemon = DaemonProcess(directory / "data", directory / "daemon.log", "--verify-levels", levels)
     readings: list[Reading] = []
     try:
-        load = Load(INGEST, shape)
+        load = Load(daemon.address, shape)
         readings.append(daemon.read())
         for million in range(1, millions + 1):
             load.run(MILLION, rate)

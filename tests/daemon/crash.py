@@ -31,6 +31,7 @@ from typing import Any
 
 import numpy as np
 
+from bench.online.ports import free_port
 from bench.online.workload import Shape, Workload
 from mussurana.verifier.commands.base import CommandError
 from mussurana.verifier.commands.serve import machine_factory
@@ -167,9 +168,9 @@ def _spoil(fragment: Fragment, rng: Random) -> None:
         fragment.op_version = version.tobytes()
 
 
-def crash(data: Path, kills: int, seed: int, is_real: bool, seconds_max: float, port: int = 17711) -> Report:
+def crash(data: Path, kills: int, seed: int, is_real: bool, seconds_max: float) -> Report:
     """Kill so many times, each at a moment within `seconds_max` of being ready, or before."""
-    rng, report = Random(seed), Report()
+    rng, report, port = Random(seed), Report(), free_port()
     target = Target(f"127.0.0.1:{port}")
     shape = Shape(sessions=6, collectors=3, keys=500, seed=seed, operations=4)
     ended = threading.Event()

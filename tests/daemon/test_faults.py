@@ -14,6 +14,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from bench.online.ports import free_port
 from mussurana.verifier.daemon.journal import Step
 from mussurana.verifier.daemon.log import FRAGMENT, Entry, IngestLog
 from mussurana.verifier.daemon.service import Service
@@ -180,21 +181,22 @@ def test_a_disk_that_is_really_full(data: Path, tmp_path: Path) -> None:
     if subprocess.run(["unshare", "-m", "sh", "-c", mount], capture_output=True, check=False).returncode:
         pytest.skip("mounting is not allowed here")
     command = [sys.executable, "-m", "tests.daemon.process", "--data", str(disk / "data")]
-    command += ["--ingest-listen", "127.0.0.1:17721", "--http-listen", "127.0.0.1:17722"]
+    address, http_port = f"127.0.0.1:{free_port()}", free_port()
+    command += ["--ingest-listen", address, "--http-listen", f"127.0.0.1:{http_port}"]
     command += ["--log-disk-reserve-bytes", "0", "--log-segment-bytes", "100000"]
     started = ["unshare", "-m", "sh", "-c", f'{mount} && head -c 1500000 /dev/zero >{disk}/filler && exec "$@"', "sh"]
     daemon = Daemon([*started, *command])
     try:
         daemon.wait_ready()
-        with TestCollector("127.0.0.1:17721") as collector:
+        with TestCollector(address) as collector:
             collector.send(*(fragment(n, 500) for n in range(1, 101)))
-            until(lambda: page(17722, "/-/ready")[0] == 503)
-            assert "No space left on device" in page(17722, "/-/ready")[1]
+            until(lambda: page(http_port, "/-/ready")[0] == 503)
+            assert "No space left on device" in page(http_port, "/-/ready")[1]
             collector.next()
             assert collector.durable < 100
             Path(f"/proc/{daemon.process.pid}/root{disk}/filler").unlink()
             collector.wait_durable(100)
-            assert page(17722, "/-/ready")[0] == 200
+            assert page(http_port, "/-/ready")[0] == 200
     finally:
         daemon.process.kill()
         daemon.process.wait()
@@ -216,11 +218,12 @@ def test_ready_within_seconds_with_a_gigabyte_of_log_behind_the_last_checkpoint(
             log.commit([Entry(FRAGMENT, b"c" * 16, sequence, now_ns, content)])
     log.close()
     assert sum(path.stat().st_size for path in (data / "log").iterdir()) > 1 << 30
-    flags = ["--data", str(data), "--ingest-listen", "127.0.0.1:17723", "--http-listen", ""]
+    address = f"127.0.0.1:{free_port()}"
+    flags = ["--data", str(data), "--ingest-listen", address, "--http-listen", ""]
     daemon = Daemon([sys.executable, "-m", "tests.daemon.process", *flags])
     try:
         assert daemon.wait_ready() < 5.0
-        with TestCollector("127.0.0.1:17723", first_sequence=sequence + 1) as collector:
+        with TestCollector(address, first_sequence=sequence + 1) as collector:
             assert collector.durable == sequence
             started = time.monotonic()
             collector.send(fragment(sequence + 1))

@@ -13,7 +13,7 @@ from mussurana.verifier.daemon import verify
 from mussurana.verifier.daemon.journal import Journal, Round, Step
 from mussurana.verifier.daemon.service import StartError
 from mussurana.verifier.rounds.outcome import RoundOutcome
-from mussurana.wire.segments import segment_path
+from mussurana.wire.segments import Appender, segment_path
 from tests.daemon.collector import TestCollector, fragment
 from tests.daemon.conftest import Running, running
 from tests.daemon.crash import crash
@@ -136,11 +136,30 @@ def test_a_log_that_lost_its_tail_is_taken_as_it_is(data: Path) -> None:
 
 def test_old_log_goes_once_two_checkpoints_do_not_need_it(data: Path) -> None:
     with running(data, settings={**SMALL, "checkpoint_interval_seconds": "0.05"}) as daemon:
-        for first in range(1, 200, 20):
-            send(daemon, first, first + 19)
-        until(lambda: len(list((data / "log").glob("*.seg"))) < 5)
+        send(daemon, 1, 40)
+        last = 40
+
+        def is_short() -> bool:
+            nonlocal last
+            last += 1
+            send(daemon, last, last)
+            return len(list((data / "log").glob("*.seg"))) < 4
+
+        assert last * 20 * 45 > 8 * int(SMALL["log_segment_bytes"])
+        until(is_short)
     with running(data, settings=SMALL) as daemon:
-        send(daemon, 201, 205)
+        send(daemon, last + 1, last + 5)
+        assert daemon.service.board.progress.differences == 0
+
+
+def test_a_journal_of_another_version_is_passed_over(data: Path) -> None:
+    with running(data) as daemon:
+        send(daemon, 1, 5)
+    appender = Appender(data / "journal", 1 << 20)
+    appender.append([b'{"step": 99}', b"not even JSON"])
+    appender.close()
+    with running(data) as daemon:
+        send(daemon, 6, 10)
         assert daemon.service.board.progress.differences == 0
 
 

@@ -8,11 +8,12 @@ import sys
 import time
 from pathlib import Path
 
+from bench.online.ports import free_port
 from tests.daemon.collector import TestCollector, fragment
 from tests.daemon.crash import Daemon
 from tests.daemon.watching import until
 
-PORT = 17731
+PORT = free_port()
 
 
 def daemon(data: Path, *flags: str) -> Daemon:

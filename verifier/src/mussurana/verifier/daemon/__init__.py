@@ -1,8 +1,8 @@
 """`mussurana serve`: takes in fragments, keeps them safe, verifies them in rounds and says what it found.
 
-    ingest ── commit ── log ── verify ── journal ── board ── query, metrics, http
-                         │        └ checkpoint        └ violations ── webhook
-                         └ sequences
+    ingest ── commit ── log ── feed ── verify ── tell ── journal, violations ── board ── query, metrics, http
+                         │               │                    └ webhook
+                         └ sequences     └ checkpointing ── checkpoint
 
 Fragments come in over gRPC (`ingest`), are appended and synced together (`commit`, `log`) and only then acknowledged.
 One thread reads the log's tail and feeds the round machine (`verify`); what a round found is durable (`journal`) before

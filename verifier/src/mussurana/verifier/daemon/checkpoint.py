@@ -30,6 +30,8 @@ MAGIC = b"\x89MUSC\r\n\x1a"
 VERSION = 1
 HEADER = struct.Struct("<8sIIQ")
 KEPT = 2
+DESCRIPTION_BYTES_MAX = 64 << 20
+"""Some hundred thousand collectors. A length beyond that is damage, and must not be allocated."""
 
 logger = logging.getLogger(__name__)
 
@@ -100,8 +102,9 @@ class Checkpoints:
 
     def load(self) -> Checkpoint | None:
         """The newest one that is whole, if there is any."""
-        newest: Checkpoint | None = None
-        for number in sorted(self._numbers(), reverse=True):
+        numbers = sorted(self._numbers())
+        while numbers:
+            number = numbers.pop()
             path = self._path(number)
             try:
                 content = path.read_bytes()
@@ -110,10 +113,23 @@ class Checkpoints:
                 self.damaged.append(f"{path}: {error}")
                 logger.error("checkpoint passed over: %s: %s", path, error, extra={"event": "checkpoint_damaged"})
                 continue
-            self._kept.insert(0, (number, found.log, found.journal))
-            if newest is None:
-                newest, self.written_ns, self.size_bytes = found, found.now_ns, len(content)
-        return newest
+            self.written_ns, self.size_bytes = found.now_ns, len(content)
+            self._kept = [*self._places(numbers[-1:]), (number, found.log, found.journal)]
+            return found
+        return None
+
+    def _places(self, numbers: list[int]) -> list[tuple[int, Position, Position]]:
+        """Of checkpoints that are only kept in case: where they stand, without reading all of them."""
+        found = []
+        for number in numbers:
+            try:
+                with self._path(number).open("rb") as file:
+                    *_, length = HEADER.unpack(file.read(HEADER.size))
+                    about = json.loads(file.read(min(length, DESCRIPTION_BYTES_MAX)))
+                found.append((number, Position(*about["log"]), Position(*about["journal"])))
+            except (OSError, ValueError, KeyError, TypeError, struct.error):
+                continue  # it is of no use, and goes with the next one that is written
+        return found
 
     def write(self, checkpoint: Checkpoint) -> None:
         """Make it durable, then let go of all but the one before. OSError leaves things as they were."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socket import AF_INET6
+from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST
 
@@ -14,6 +15,9 @@ from mussurana.verifier.daemon.metrics import Metrics
 
 REQUEST_SECONDS_MAX = 10
 """For a client to send its request: whoever takes longer is not a monitoring system."""
+
+CONNECTIONS_MAX = 64
+"""At the same time, a thread each: more than any number of monitoring systems. Others are closed at once."""
 
 POLL_SECONDS = 0.05
 """Between looks whether it is time to end."""
@@ -60,6 +64,19 @@ class HttpServer:
         class Server(ThreadingHTTPServer):
             daemon_threads = True
             address_family = AF_INET6 if host.startswith("[") else ThreadingHTTPServer.address_family
+            room = threading.BoundedSemaphore(CONNECTIONS_MAX)
+
+            def process_request(self, request: Any, client_address: Any) -> None:
+                if self.room.acquire(blocking=False):
+                    super().process_request(request, client_address)
+                else:
+                    self.shutdown_request(request)
+
+            def process_request_thread(self, request: Any, client_address: Any) -> None:
+                try:
+                    super().process_request_thread(request, client_address)
+                finally:
+                    self.room.release()
 
         self._server = Server((host.strip("[]"), int(port)), Handler)
         self.port: int = self._server.server_address[1]

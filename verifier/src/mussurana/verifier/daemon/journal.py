@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +72,10 @@ class Round:
 
     @staticmethod
     def from_json(plain: dict[str, Any]) -> Round:
+        """The way back. What a newer version may have added is passed over."""
+        known = {each.name: plain[each.name] for each in fields(Round)}
         lag_seconds = plain["lag_seconds"] and tuple(plain["lag_seconds"])
-        return Round(**{**plain, "violations": tuple(plain["violations"]), "lag_seconds": lag_seconds})
+        return Round(**{**known, "violations": tuple(plain["violations"]), "lag_seconds": lag_seconds})
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,12 @@ class Journal:
             if isinstance(found, Damage):
                 yield found
                 continue
-            step = Step.from_bytes(found.payload)
+            try:
+                step = Step.from_bytes(found.payload)
+            except (ValueError, KeyError, TypeError):
+                path = segment_path(self.directory, found.position.segment)
+                yield Damage(path, found.position, found.end, "not a step that this version knows")
+                continue
             if step.number > last:
                 last = step.number
                 yield step

@@ -27,6 +27,7 @@ from mussurana.verifier.daemon import logs
 from mussurana.verifier.daemon.auth import Guard, Tokens, TokensError
 from mussurana.verifier.daemon.board import Board, Progress
 from mussurana.verifier.daemon.checkpoint import Checkpoints
+from mussurana.verifier.daemon.checkpointing import Checkpointing, Intervals
 from mussurana.verifier.daemon.clock import Clock
 from mussurana.verifier.daemon.commit import Committer
 from mussurana.verifier.daemon.config import Config, ConfigError
@@ -41,8 +42,9 @@ from mussurana.verifier.daemon.observed import machine_metrics, storage_metrics
 from mussurana.verifier.daemon.query import SERVICE as QUERY_SERVICE
 from mussurana.verifier.daemon.query import Query
 from mussurana.verifier.daemon.sequences import Sequences
+from mussurana.verifier.daemon.tell import Teller
 from mussurana.verifier.daemon.tls import Certificates, TlsError
-from mussurana.verifier.daemon.verify import Limits, Verification
+from mussurana.verifier.daemon.verify import Verification
 from mussurana.verifier.daemon.violations import Violations
 from mussurana.verifier.daemon.webhook import Webhook
 
@@ -102,25 +104,24 @@ class Service:
         )
         self.clock.not_before(max(latest_ns, checkpoint.now_ns if checkpoint else 0))
         self.webhook = Webhook(config.webhook, self.violations, self.data / "webhook.json", self.metrics)
+        intervals = Intervals(
+            seconds=config.checkpoint.interval_seconds,
+            log_bytes=config.checkpoint.log_bytes,
+            log_retention_bytes=config.log.retention_bytes,
+            journal_retention_bytes=config.journal.retention_bytes,
+        )
         self.verification = Verification(
             make_machine,
             self.levels,
             self.log,
             self.journal,
-            self.violations,
-            self.checkpoints,
             checkpoint,
+            Checkpointing(self.checkpoints, self.log, self.journal, self.metrics, intervals),
+            Teller(self.journal, self.violations, self.board, self.metrics, self.webhook.wake),
             self.board,
             self.clock,
             self.metrics,
-            self.webhook.wake,
             lambda collector, message: self.ingest.refuse(collector, message),
-            Limits(
-                checkpoint_interval_seconds=config.checkpoint.interval_seconds,
-                checkpoint_log_bytes=config.checkpoint.log_bytes,
-                log_retention_bytes=config.log.retention_bytes,
-                journal_retention_bytes=config.journal.retention_bytes,
-            ),
         )
         self.committer = Committer(self.log, self.metrics, config.log.disk_reserve_bytes, self.verification.wake)
         self.ingest = Ingest(

@@ -4,8 +4,8 @@ What a step found is journaled first. After a start the steps in the journal tha
 again at their places in the log; they were made known before, so they are only compared. If they differ (the log was
 damaged in between, or the program is another one) what was said stands, what is new is added, and it is counted.
 
-A journal that cannot be written stops verification until it can; an error in the machine stops it for good, with the
-reason where everybody looks. Fragments are taken in either way.
+An error in the machine stops verification for good, with the reason where everybody looks. Fragments are taken in
+either way.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from time import monotonic, perf_counter
-from typing import Any, TypeVar
+from dataclasses import replace
+from time import monotonic
+from typing import Any
 
 from mussurana.verifier.daemon.board import Board
-from mussurana.verifier.daemon.checkpoint import Checkpoint, Checkpoints
+from mussurana.verifier.daemon.checkpoint import Checkpoint
+from mussurana.verifier.daemon.checkpointing import Checkpointing
 from mussurana.verifier.daemon.clock import Clock
 from mussurana.verifier.daemon.feed import Feeder
 from mussurana.verifier.daemon.journal import Journal, Round, Step, difference, violation_json
@@ -27,7 +27,7 @@ from mussurana.verifier.daemon.log import START, Entry, IngestLog, Tail
 from mussurana.verifier.daemon.machine import Machine, MachineFactory
 from mussurana.verifier.daemon.metrics import Metrics
 from mussurana.verifier.daemon.sequences import Sequences
-from mussurana.verifier.daemon.violations import Violations
+from mussurana.verifier.daemon.tell import Stopped, Teller
 from mussurana.verifier.rounds.outcome import RoundOutcome
 from mussurana.wire.segments import Damage, Position, Record, segment_numbers
 
@@ -40,25 +40,10 @@ GAUGES_SECONDS = 0.5
 END_SECONDS = 15.0
 """Beyond the time for draining, for a round to finish and a checkpoint to be written."""
 
-RETRY_SECONDS = 0.5
-"""Between attempts on a disk that refuses."""
+CATCHING_UP_BYTES = 16 << 20
+"""This far behind the end of the log, some seconds of load, verification says that it is catching up."""
 
 logger = logging.getLogger(__name__)
-
-Result = TypeVar("Result")
-
-
-@dataclass(frozen=True)
-class Limits:
-    checkpoint_interval_seconds: float = 60.0
-    checkpoint_log_bytes: int = 512 << 20  # whichever comes first: this much of the log, or that much time
-    log_retention_bytes: int = 0
-    journal_retention_bytes: int = 256 << 20
-    catching_up_bytes: int = 16 << 20  # this far behind the end of the log, verification says that it is catching up
-
-
-class Stopped(Exception):
-    """The daemon is ending, and what was being tried did not work yet."""
 
 
 class Verification:
@@ -68,35 +53,29 @@ class Verification:
         levels: list[str],
         log: IngestLog,
         journal: Journal,
-        violations: Violations,
-        checkpoints: Checkpoints,
         checkpoint: Checkpoint | None,
+        checkpointing: Checkpointing,
+        teller: Teller,
         board: Board,
         clock: Clock,
         metrics: Metrics,
-        announce: Callable[[], None] = lambda: None,  # called when there are new violations
-        refuse: Callable[[bytes, str], None] = lambda collector, message: None,  # as in `Feeder`
-        limits: Limits = Limits(),  # noqa: B008, frozen
+        refuse: Callable[[bytes, str], None],
     ) -> None:
-        self._make_machine, self._levels = make_machine, levels
-        self._log, self._journal, self._violations, self._checkpoints = log, journal, violations, checkpoints
-        self._board, self._clock, self._metrics, self._limits = board, clock, metrics, limits
-        self._checkpoint, self._announce, self._refuse = checkpoint, announce, refuse
+        """Starts from the checkpoint, if there is one. `refuse` is as in `Feeder`."""
+        self._make_machine, self._levels, self._log, self._journal = make_machine, levels, log, journal
+        self._checkpoint, self._checkpointing, self._teller = checkpoint, checkpointing, teller
+        self._board, self._clock, self._metrics, self._refuse = board, clock, metrics, refuse
         self._tail = Tail(log.directory, checkpoint.log if checkpoint else START)
         self._fed_to = self._tail.position
         self._step = checkpoint.step if checkpoint else 0
         self._journal_start = checkpoint.journal if checkpoint else START
         self._known_ns = checkpoint.now_ns if checkpoint else 0  # quiet steps before are in the checkpoint
         self._quiet: list[tuple[Position, int]] = []
-        self._fed_bytes = 0  # since the last checkpoint
         self._looked_at = 0.0
         self._unverified: list[int] = []  # when each fragment without a verdict was closed; replaced, never emptied
         self._wake = threading.Event()
         self._closing = threading.Event()
         self._drain_until = 0.0
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-        self._writing: Future[None] | None = None
-        self._checkpointed_at = monotonic()
         self._thread = threading.Thread(target=self._run, name="verify", daemon=True)
 
     def start(self) -> None:
@@ -113,13 +92,14 @@ class Verification:
         not in the last checkpoint will be verified again.
         """
         self._drain_until = monotonic() + drain_seconds
+        self._teller.give_up_after(drain_seconds)
         self._closing.set()
         self._wake.set()
         self._thread.join(drain_seconds + END_SECONDS)
         if self._thread.is_alive():
             logger.warning("ended in the middle of a round", extra={"event": "verification_abandoned"})
             return False
-        self._writer.shutdown()
+        self._checkpointing.close()
         return True
 
     def behind_bytes(self) -> int:
@@ -215,29 +195,23 @@ class Verification:
             self._metrics.steps_different.inc()
             logger.error("step %d, taken again: %s", step.number, different, extra={"event": "step_different"})
         # The journal was durable first, so a crash may have come before these were stored.
-        self._store([*step.violations, *again.violations])
+        self._teller.violations([*step.violations, *again.violations])
         self._say(rerun_steps=progress.rerun_steps + 1, differences=progress.differences + bool(different))
 
     # Going on
 
     def _go_on(self, feeder: Feeder) -> None:
-        self._checkpointed_at, checkpointed_to = monotonic(), self._fed_to
         while not self._closing.is_set():
             self._wake.clear()
             found = self._tail.read(self._log.durable)
             for item in found:
                 self._take(feeder, item)
             self._advance(feeder.machine)
-            is_behind = self.behind_bytes() >= self._limits.catching_up_bytes
+            is_behind = self.behind_bytes() >= CATCHING_UP_BYTES
             self._look_at(feeder.machine, state="catching up" if is_behind else "verifying")
-            self._finish_writing()
-            grown = self._fed_to != checkpointed_to and (
-                monotonic() - self._checkpointed_at >= self._limits.checkpoint_interval_seconds
-                or self._fed_bytes >= self._limits.checkpoint_log_bytes
-            )
-            if grown and self._writing is None:
-                self._begin_checkpoint(feeder)
-                checkpointed_to = self._fed_to
+            self._checkpointing.finish()
+            if self._checkpointing.is_due():
+                self._checkpointing.begin(self._checkpoint_now(feeder))
             if not found:
                 self._wake.wait(TICK_SECONDS)
 
@@ -246,10 +220,11 @@ class Verification:
             for item in found:
                 self._take(feeder, item)
             self._advance(feeder.machine)
-        self._advance(feeder.machine, force=True)
-        self._finish_writing(wait=True)
-        self._begin_checkpoint(feeder)
-        self._finish_writing(wait=True)
+        if self._unverified:
+            self._advance(feeder.machine, force=True)
+        self._checkpointing.finish(wait=True)
+        self._checkpointing.begin(self._checkpoint_now(feeder))
+        self._checkpointing.finish(wait=True)
 
     def _take(self, feeder: Feeder, item: Record | Damage) -> None:
         if isinstance(item, Damage):
@@ -259,7 +234,7 @@ class Verification:
             fragment = feeder.feed(Entry.from_bytes(item.payload))
             if fragment is not None and fragment.txn_count:
                 self._unverified.append(fragment.sealed_ns)
-            self._fed_bytes += len(item.payload)
+            self._checkpointing.note_fed(len(item.payload))
         self._fed_to = item.end
 
     def _advance(self, machine: Machine, force: bool = False) -> None:
@@ -270,25 +245,9 @@ class Verification:
                 self._quiet.append((self._fed_to, now_ns))
             return
         step = self._step_of(self._step + 1, self._fed_to, now_ns, force, outcomes)
-        self._until_written(lambda: self._journal.append(step))
+        self._teller.step(step, outcomes)
         self._step, self._quiet, self._looked_at = step.number, [], 0.0
-        new = self._store(list(step.violations))
-        for violation in new:
-            self._metrics.count_rejection(violation["level"], violation["anomaly"])
-            logger.warning(
-                "rejected: %s, round %d: %s",
-                violation["level"],
-                violation["round"],
-                violation["summary"],
-                extra={"event": "rejected", "violation": violation["id"], "anomaly": violation["anomaly"]},
-            )
-        finished_ns = step.rounds[0].finished_ns
-        for outcome in outcomes:
-            self._metrics.count_round(outcome, finished_ns)
-        self._board.publish(step.rounds)
         self._unverified = []
-        if new:
-            self._announce()
 
     def _step_of(self, number: int, log: Position, now_ns: int, force: bool, outcomes: list[RoundOutcome]) -> Step:
         finished_ns = self._clock.now_ns()
@@ -302,33 +261,10 @@ class Verification:
             violations=tuple(violation_json(found) for outcome in outcomes for found in outcome.violations),
         )
 
-    def _store(self, violations: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        return self._until_written(lambda: self._violations.add(violations)) if violations else []
-
-    def _until_written(self, write: Callable[[], Result]) -> Result:
-        while True:
-            try:
-                result = write()
-            except OSError as error:
-                self._metrics.journal_failures.inc()
-                trouble = f"the journal cannot be written: {error.strerror or error}"
-                if not self._board.progress.trouble:
-                    logger.error("verification waits: %s", trouble, extra={"event": "disk_trouble"})
-                self._say(trouble=trouble)
-                if self._closing.wait(RETRY_SECONDS) and monotonic() > self._drain_until:
-                    raise Stopped from error
-            else:
-                if self._board.progress.trouble:
-                    logger.info("verification goes on", extra={"event": "disk_recovered"})
-                    self._say(trouble="")
-                return result
-
-    # Checkpoints
-
-    def _begin_checkpoint(self, feeder: Feeder) -> None:
+    def _checkpoint_now(self, feeder: Feeder) -> Checkpoint:
         now_ns = self._clock.now_ns()
         feeder.fed.forget(now_ns)
-        checkpoint = Checkpoint(
+        return Checkpoint(
             log=self._fed_to,
             journal=self._journal.end,
             step=self._step,
@@ -337,26 +273,6 @@ class Verification:
             fed=feeder.fed.copy(),
             state=feeder.machine.state(),
         )
-        self._checkpointed_at, self._fed_bytes = monotonic(), 0
-        self._writing = self._writer.submit(self._write_checkpoint, checkpoint)
-
-    def _write_checkpoint(self, checkpoint: Checkpoint) -> None:
-        started = perf_counter()
-        self._checkpoints.write(checkpoint)
-        self._metrics.checkpoint_seconds.observe(perf_counter() - started)
-
-    def _finish_writing(self, wait: bool = False) -> None:
-        """Once a checkpoint is durable, let go of what only older ones needed."""
-        if self._writing is None or not (wait or self._writing.done()):
-            return
-        try:
-            self._writing.result()
-            self._log.remove_before(self._checkpoints.log_needed, self._limits.log_retention_bytes)
-            self._journal.remove_before(self._checkpoints.journal_needed, self._limits.journal_retention_bytes)
-        except OSError as error:
-            self._metrics.checkpoint_failures.inc()
-            logger.error("no checkpoint: %s", error.strerror or error, extra={"event": "checkpoint_failed"})
-        self._writing = None
 
     def _look_at(self, machine: Machine, **changes: Any) -> None:
         """Renew the gauges, now and then: they take the longer the more the machine holds."""

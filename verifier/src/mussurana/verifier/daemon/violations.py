@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,8 @@ class Violations:
         self._lock = threading.Lock()
         self._known: dict[str, tuple[Summary, Position]] = {}
         for record in self._records(START):
-            self._note(json.loads(record.payload), record.position)
+            with suppress(ValueError, KeyError, TypeError):  # of a version that this one does not know
+                self._note(json.loads(record.payload), record.position)
 
     def add(self, violations: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Store those that are new, and return them once they are durable."""

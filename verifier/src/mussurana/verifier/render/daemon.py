@@ -59,11 +59,14 @@ def status_text(reply: StatusReply) -> str:
         f"  waiting {reply.waiting:,}, in doubt {reply.in_doubt:,}, lost {reply.lost_txns:,}, "
         f"with a read that could not be checked {reply.unknown_txns:,}",
         f"  sessions: {reply.sessions_open:,} open, {reply.sessions_idle:,} idle or closed",
-        f"  log {_size(reply.log_bytes)}, {_size(reply.log_behind_bytes)} of it not verified; "
-        f"checkpoint {_size(reply.checkpoint_bytes)}, {_since(reply.checkpoint_ns, reply.now_ns)} old",
+        f"  log {_size(reply.log_bytes)}, {_size(reply.log_behind_bytes)} of it not verified; {_checkpoint(reply)}",
         f"  {count(reply.violations, 'violation')} stored",
     ]
-    lines += [f"  reads not checked, {visible(reason)}: {n:,}" for reason, n in sorted(reply.unchecked_reads.items())]
+    lines += [
+        f"  reads not checked, {visible(reason)}: {reads:,}"
+        for reason, reads in sorted(reply.unchecked_reads.items())
+        if reads
+    ]
     lines += _table(
         ["collector", "database", "connected", "durable", "last seen"],
         (
@@ -78,6 +81,12 @@ def status_text(reply: StatusReply) -> str:
         ),
     )
     return "\n".join(lines) + "\n"
+
+
+def _checkpoint(reply: StatusReply) -> str:
+    if not reply.checkpoint_ns:
+        return "no checkpoint yet"
+    return f"checkpoint {_size(reply.checkpoint_bytes)}, {_since(reply.checkpoint_ns, reply.now_ns)} old"
 
 
 def verdicts_text(reply: VerdictsReply) -> str:
