@@ -54,7 +54,7 @@ manifests: $(READY) ## lint and render what is in deploy/ with the programs that
 	@$(RUN) pytest -m "not live" tests/deploy $(ARGS)
 
 docs: $(READY) ## write anew what is made from code: docs/configuration.md, docs/metrics.md, the Grafana dashboard
-	@$(RUN) mussurana.verifier.daemon.config >docs/configuration.md
+	@$(RUN) mussurana.verifier.daemon.reference >docs/configuration.md
 	@$(RUN) deploy.metrics_reference >docs/metrics.md
 	@$(RUN) deploy.grafana.dashboard >deploy/grafana/dashboards/mussurana.json
 

@@ -13,7 +13,7 @@ from textwrap import fill
 
 from prometheus_client import Metric
 
-from mussurana.verifier.daemon.config import load
+from mussurana.verifier.daemon.configured import load
 from mussurana.verifier.daemon.machine import Machine
 from mussurana.verifier.daemon.metrics import ANOMALIES
 from mussurana.verifier.daemon.service import Service

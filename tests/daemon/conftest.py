@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mussurana.verifier.daemon.config import load
+from mussurana.verifier.daemon.configured import load
 from mussurana.verifier.daemon.machine import FragmentCheck, MachineFactory
 from mussurana.verifier.daemon.service import Service
 from tests.daemon.fake_machine import FakeMachine

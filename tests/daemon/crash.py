@@ -37,7 +37,7 @@ from mussurana.verifier.commands.base import CommandError
 from mussurana.verifier.commands.serve import machine_factory
 from mussurana.verifier.daemon import client
 from mussurana.verifier.daemon.client import Target
-from mussurana.verifier.daemon.config import load
+from mussurana.verifier.daemon.configured import load
 from mussurana.verifier.daemon.feed import Feeder
 from mussurana.verifier.daemon.journal import Journal, Round, Step, difference, violation_json
 from mussurana.verifier.daemon.log import Entry, Tail

@@ -6,7 +6,7 @@ import os
 import sys
 
 from mussurana.verifier.commands.serve import flags_from
-from mussurana.verifier.daemon.config import load
+from mussurana.verifier.daemon.configured import load
 from mussurana.verifier.daemon.service import serve
 from tests.daemon.fake_machine import FakeMachine
 

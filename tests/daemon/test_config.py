@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from mussurana.verifier.commands.serve import limits_of
-from mussurana.verifier.daemon.config import ConfigError, load, options, reference
+from mussurana.verifier.daemon.config import options
+from mussurana.verifier.daemon.configured import ConfigError, load
+from mussurana.verifier.daemon.reference import reference
 from mussurana.verifier.rounds.limits import Limits
 from tests.cli.command import Command, in_a_process
 from tests.cli.conftest import mussurana

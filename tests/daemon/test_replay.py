@@ -9,7 +9,7 @@ import pytest
 
 from mussurana.verifier import Accepted, HistoryError, Rejected, Settings, check
 from mussurana.verifier.commands.serve import check_fragment, machine_factory
-from mussurana.verifier.daemon.config import load
+from mussurana.verifier.daemon.configured import load
 from mussurana.verifier.formats import save
 from mussurana.verifier.history import History, Kind
 from mussurana.verifier.replay.lists import as_registers

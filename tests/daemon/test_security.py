@@ -11,7 +11,8 @@ import pytest
 from mussurana.verifier.daemon import client
 from mussurana.verifier.daemon.auth import Tokens, TokensError
 from mussurana.verifier.daemon.client import CallError, Target
-from mussurana.verifier.daemon.config import Config, load
+from mussurana.verifier.daemon.config import Config
+from mussurana.verifier.daemon.configured import load
 from tests.daemon.certificates import Authority, authority
 from tests.daemon.collector import TestCollector, fragment
 from tests.daemon.conftest import Running, running

@@ -16,7 +16,8 @@ import pytest
 import yaml
 
 from mussurana.verifier.commands.serve import flags_from
-from mussurana.verifier.daemon.config import ConfigError, load, options
+from mussurana.verifier.daemon.config import options
+from mussurana.verifier.daemon.configured import ConfigError, load
 from tests.daemon.conftest import running
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

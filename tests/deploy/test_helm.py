@@ -14,7 +14,8 @@ import jsonschema
 import pytest
 import yaml
 
-from mussurana.verifier.daemon.config import Config, load
+from mussurana.verifier.daemon.config import Config
+from mussurana.verifier.daemon.configured import load
 
 CHART = Path(__file__).parents[2] / "deploy" / "helm" / "mussurana"
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from mussurana.verifier.commands.base import BAD_INPUT
-from mussurana.verifier.daemon.config import load, options
+from mussurana.verifier.daemon.config import options
+from mussurana.verifier.daemon.configured import load
 
 SYSTEMD = Path(__file__).parents[2] / "deploy" / "systemd"
 UNIT = SYSTEMD / "mussurana.service"

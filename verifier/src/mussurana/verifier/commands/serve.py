@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mussurana.verifier.commands.base import BAD_INPUT, Parser, say
-from mussurana.verifier.daemon.config import ConfigError, load, options
+from mussurana.verifier.daemon.config import options
+from mussurana.verifier.daemon.configured import ConfigError, load
 
 if TYPE_CHECKING:
     from mussurana.verifier.commands.base import Commands

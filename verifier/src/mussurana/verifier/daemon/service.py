@@ -30,7 +30,8 @@ from mussurana.verifier.daemon.checkpoint import Checkpoints
 from mussurana.verifier.daemon.checkpointing import Checkpointing, Intervals
 from mussurana.verifier.daemon.clock import Clock
 from mussurana.verifier.daemon.commit import Committer
-from mussurana.verifier.daemon.config import Config, ConfigError
+from mussurana.verifier.daemon.config import Config
+from mussurana.verifier.daemon.configured import ConfigError
 from mussurana.verifier.daemon.http import HttpServer
 from mussurana.verifier.daemon.ingest import FRAGMENT_BYTES_MAX, SERVICE, Ingest
 from mussurana.verifier.daemon.journal import Journal
