@@ -246,7 +246,7 @@ class Verifier:
         return outcomes
 
     def _forget_sessions(self) -> None:
-        """Connections come and go by the thousand; those that are closed and of which nothing is left need no memory."""
+        """Connections come and go by the thousand; what is closed and has nothing left needs no memory."""
         ended = {number for number, one in self.sessions.items() if one.closed and one.admitted == one.delivered}
         kept = [self.admission.pool.session, *(level.retained.session for level in self.levels)]
         ended.difference_update(*(np.unique(session).tolist() for session in kept))
