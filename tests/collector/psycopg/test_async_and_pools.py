@@ -57,7 +57,7 @@ def test_async_connections(made: Recording) -> None:
 
 
 def test_pools(made: Recording) -> None:
-    options = {"kwargs": {"mussurana": made.settings}, "min_size": 1, "max_size": 2}
+    options: dict[str, Any] = {"kwargs": {"mussurana": made.settings}, "min_size": 1, "max_size": 2}
     with ConnectionPool(made.database.conninfo, connection_class=Connection, **options) as pool:
         for _ in range(5):
             with pool.connection() as connection:
