@@ -37,6 +37,10 @@ _processes = multiprocessing.get_context("forkserver")
 _processes.set_forkserver_preload(["bench.overhead.client", "bench.overhead.sink"])
 
 
+ALONE = 30, 0.1  # turns and their seconds: many short ones, of which some meet nobody else on the machine
+ALONE_QUANTILE = 0.1
+
+
 @dataclass(frozen=True)
 class Plan:
     rounds: int
@@ -67,13 +71,13 @@ class Phase:
 
     @property
     def thread_us(self) -> float:
-        """CPU of the application's thread per statement."""
-        return 1e6 * sum(turn.thread_seconds for turn in self.turns) / max(1, self.statements)
+        """CPU of the application's thread per statement, in the turns that were least disturbed."""
+        return undisturbed([1e6 * turn.thread_seconds / turn.statements for turn in self.turns if turn.statements])
 
     @property
     def process_us(self) -> float:
-        """CPU of the whole client process per statement."""
-        return 1e6 * sum(turn.process_seconds for turn in self.turns) / max(1, self.statements)
+        """CPU of the whole client process per statement, likewise."""
+        return undisturbed([1e6 * turn.process_seconds / turn.statements for turn in self.turns if turn.statements])
 
     def percentile(self, percent: int) -> float:
         latencies = sorted(latency for turn in self.turns for latency in turn.latencies)
@@ -85,6 +89,11 @@ class Phase:
     @property
     def wall_seconds(self) -> float:
         return sum(turn.wall_seconds for turn in self.turns)
+
+
+def undisturbed(costs: list[float]) -> float:
+    """The CPU that something takes does not depend on the neighbours, but for what they leave in the caches."""
+    return sorted(costs)[int(len(costs) * ALONE_QUANTILE)] if costs else 0.0
 
 
 @dataclass
@@ -210,7 +219,7 @@ def measure(
     with clients(server, workload, driver, isolation, sink_address) as pipes:
         for mode in MODES:
             turn(pipes[mode], Order(min(1.0, plan.turn_seconds)))  # fills caches: SQL, plans, pages
-        alone = take_turns({mode: pipes[mode][:1] for mode in MODES}, plan, Order(plan.turn_seconds / 2))
+        alone = take_turns({mode: pipes[mode][:1] for mode in MODES}, Plan(*ALONE), Order(ALONE[1]))
         saturated = take_turns(pipes, plan, Order(plan.turn_seconds))
         rate = statistics.median(saturated[PLAIN].throughputs) / 2 / CLIENTS
         half = take_turns(pipes, plan, Order(plan.turn_seconds, rate))

@@ -44,7 +44,8 @@ LEGEND = """\
 ratio: throughput over plain with {clients} clients saturating the machine, median of the rounds; p50, p90, p99: latency
 over plain there. half: the same four at half of the load that plain reaches. us/stmt: CPU of the application's thread
 per statement, one client alone; us added: over plain; us all: what the whole process uses over plain, with the
-background thread. fence/s: of all clients together, saturated. disk B, wire B: bytes per transaction, spooled and sent.
+background thread, which here has to seal a fragment every tenth of a second and so works in smaller batches than it
+would by itself. fence/s: of all clients together, saturated. disk B, wire B: bytes per transaction, spooled and sent.
 """
 
 

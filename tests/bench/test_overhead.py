@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from array import array
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from bench.machine import Machine
 from bench.overhead.client import DRIVERS, MODES, PLAIN, SPOOL, Order, Setup, Slice, obey, psycopg_run, sqlalchemy_run
 from bench.overhead.measure import Measured, Phase, Plan, prepare
 from bench.overhead.report import COLUMNS, Report, report_json, report_markdown
-from bench.workloads import Client, workloads
+from bench.workloads import Client, Statement, blindw, workloads
+from mussurana.collector.__main__ import main as collector_command
+from mussurana.collector.instrument import connect
 from mussurana.collector.recorder import close_all
 from tests.collector.postgres import Database, database, postgres
 
@@ -83,6 +87,42 @@ def test_a_measurement_without_recording_is_no_measurement() -> None:
     for slices in found.measured[0].saturated[SPOOL].turns:
         slices.counters = {}
     assert any("recorded nothing" in line for line in found.summary())
+
+
+def calls_per_statement(connection: psycopg.Connection, statement: Statement, parameters: dict[str, object]) -> float:
+    """Of functions, in Python and C, in the thread that executes the statement once all is cached."""
+    count = repeats = 0
+
+    def called(frame: object, event: str, argument: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    for repeats in range(1, 31):
+        if repeats == 11:  # the first ones parse, plan and prepare
+            count = 0
+            sys.setprofile(called)
+        cursor = connection.execute(statement.text, parameters)
+        if cursor.description:
+            cursor.fetchall()
+    sys.setprofile(None)
+    return count / (repeats - 10)
+
+
+@pytest.mark.parametrize("postgres", [18], indirect=True)
+@pytest.mark.parametrize(("statement", "calls_max"), [(blindw.READ, 28), (blindw.WRITE, 21)], ids=["read", "write"])
+def test_a_cached_statement_takes_few_more_calls(
+    statement: Statement, calls_max: int, database: Database, tmp_path: Path
+) -> None:
+    """A bound that no neighbour on the machine disturbs. Of some 70 calls in psycopg, which take 40 microseconds."""
+    database.run("CREATE TABLE pairs (key int PRIMARY KEY, value text)", "INSERT INTO pairs VALUES (1, 'x')")
+    assert collector_command(["adopt", database.url()]) == 0
+    parameters: dict[str, object] = {"k": 1, "v": "y"}
+    with database.connect() as connection:
+        plain = calls_per_statement(connection, statement, parameters)
+    with connect(database.conninfo, mussurana_spool=str(tmp_path)) as connection:
+        recorded = calls_per_statement(connection, statement, parameters)
+    close_all()
+    assert 0 < recorded - plain <= calls_max
 
 
 @pytest.mark.parametrize("postgres", [18], indirect=True)

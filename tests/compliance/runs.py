@@ -78,13 +78,8 @@ def run(folder: Path, arguments: list[str], environment: Mapping[str, str], path
         search = os.pathsep.join(map(str, [PLUGINS, *paths]))
         done = subprocess.run(
             [
-                sys.executable,
-                "-m",
-                "pytest",
-                "-q",
-                "--tb=native",
-                "-p",
-                "no:cacheprovider",
+                *(sys.executable, "-m", "pytest", "-q", "--tb=native"),
+                *("-o", f"cache_dir={tempfile.gettempdir()}/mussurana-compliance-cache"),
                 f"--junitxml={report.name}",
                 *arguments,
             ],

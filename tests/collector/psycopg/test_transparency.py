@@ -30,4 +30,4 @@ def compare(database: Database, spool: Path, seeds: range, steps: int) -> None:
 
 @NEWEST
 def test_random_scripts_see_the_same(database: Database, tmp_path: Path) -> None:
-    compare(database, tmp_path, range(60), 60)
+    compare(database, tmp_path, range(40), 60)

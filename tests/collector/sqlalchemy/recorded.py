@@ -136,6 +136,11 @@ def reflected(engine: Engine) -> list[Any]:
         [column["name"] for column in inspector.get_columns("accounts")],
         sorted((name[1], [column["name"] for column in each]) for name, each in inspector.get_multi_columns().items()),
         {table.name: list(table.columns.keys()) for table in found.sorted_tables},
+        [
+            sorted(name[1] for name in found)
+            for found in (inspector.get_multi_pk_constraint(), inspector.get_multi_indexes())
+        ],
+        sorted(str(name) for name, _ in inspector.get_sorted_table_and_fkc_names()),
     ]
 
 

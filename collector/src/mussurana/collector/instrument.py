@@ -13,7 +13,6 @@ from functools import wraps
 from types import ModuleType
 from typing import Any
 
-from mussurana.collector.database import forget_all
 from mussurana.collector.recorder import close_all
 from mussurana.collector.settings import Settings
 
@@ -60,7 +59,8 @@ def uninstrument() -> None:
         if (module := sys.modules.get(f"mussurana.collector.{adapter}")) is not None:
             module.stop_watching()
     close_all()
-    forget_all()
+    if (database := sys.modules.get("mussurana.collector.database")) is not None:
+        database.forget_all()
 
 
 def adopt_connection(connection: Any, settings: Settings | None = None) -> bool:

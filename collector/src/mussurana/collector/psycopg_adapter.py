@@ -358,10 +358,20 @@ def _prepare(cursor: Any, watch: Watch, query: Any, params: Any) -> tuple[Plan |
                 watch.untagged(plan)
             else:
                 watch.unknown(query)
-        if watch.implicit:
-            watch.failed_control()
+            if watch.implicit:
+                watch.failed_control()
+        elif watch.implicit:
+            _end_implicit(watch)
         cursor._mussurana_plan = _STRIP if plan is None else _only_strip(plan)
         return None, query, params, 0
+
+
+def _end_implicit(watch: Watch) -> None:
+    """A statement that was to be a transaction of its own will not be sent as such."""
+    try:
+        watch.end_implicit(False)
+    except Exception:
+        watch.failed_control()
 
 
 _STRIP = Plan("", "", strips=True)

@@ -94,28 +94,25 @@ def described(url: URL) -> str:
 
 def hide_from_reflection(dialect: Dialect) -> None:
     """Without this, Alembic would drop our columns, and models made by reflection would have them."""
-    names, columns, many_columns = dialect.get_table_names, dialect.get_columns, dialect.get_multi_columns
+    for name in dir(dialect):
+        if name in ("get_table_names", "get_columns") or name.startswith("get_multi_"):
+            setattr(dialect, name, hiding(name, getattr(dialect, name)))
 
-    @wraps(names)
-    def get_table_names(*arguments: Any, **options: Any) -> list[str]:
-        return [name for name in names(*arguments, **options) if not is_ours(name)]
 
-    @wraps(columns)
-    def get_columns(*arguments: Any, **options: Any) -> list[Any]:
-        return visible(columns(*arguments, **options))
+def hiding(name: str, reflect: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of a dialect that tells nothing of ours. Those for many tables tell ((schema, table), what)."""
 
-    @wraps(many_columns)
-    def get_multi_columns(*arguments: Any, **options: Any) -> Iterable[Any]:
-        found = many_columns(*arguments, **options)
-        return [(place, visible(of_table)) for place, of_table in found if not is_ours(place[1])]
+    @wraps(reflect)
+    def reflect_the_rest(*arguments: Any, **options: Any) -> Any:
+        found = reflect(*arguments, **options)
+        if name == "get_table_names":
+            return [table for table in found if not is_ours(table)]
+        if name == "get_columns":
+            return visible(found)
+        others = [(place, what) for place, what in found if not is_ours(place[1])]
+        return [(place, visible(what)) for place, what in others] if name == "get_multi_columns" else others
 
-    replacements: dict[str, Callable[..., Any]] = {
-        "get_table_names": get_table_names,
-        "get_columns": get_columns,
-        "get_multi_columns": get_multi_columns,
-    }
-    for name, replacement in replacements.items():
-        setattr(dialect, name, replacement)
+    return reflect_the_rest
 
 
 def visible(columns: Iterable[Any]) -> list[Any]:

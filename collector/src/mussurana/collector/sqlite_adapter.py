@@ -28,6 +28,7 @@ from mussurana.collector.sql.control import BEGIN, COMMIT, RELEASE, ROLLBACK, SA
 from mussurana.collector.sql.extract import extract_fence, extract_sqlite
 from mussurana.collector.sql.plan import Layout, Plan
 from mussurana.collector.sql.plans import Plans
+from mussurana.collector.sql.splice import ByName, WrongParameters
 from mussurana.collector.sql.tokens import QMARK, SQLITE
 from mussurana.collector.transactions import Transactions
 
@@ -351,6 +352,11 @@ def _prepare(watch: Watch | None, sql: Any, parameters: Any) -> tuple[Plan | Non
         write_id = watch.recorder.write_id() if plan.takes_id else 0
         given = parameters if plan.injection is None else plan.injection(parameters, write_id)
         return plan, plan.text, given, write_id
+    except WrongParameters:
+        # sqlite3 will refuse these, unless it takes a sequence for names, as it did until Python 3.12.
+        if plan is not None and isinstance(plan.injection, ByName):
+            return watch.as_written(plan), sql, parameters, 0
+        return None, sql, parameters, 0
     except Exception:
         watch.failed()
         return (watch.as_written(plan) if plan is not None else None), sql, parameters, 0

@@ -57,6 +57,8 @@ def plan_other(draft: Draft, end: int, shape: str) -> Plan:
         written = _tables_named(draft, words_of(draft.text)) if targets is None else targets
     elif word not in _HARMLESS:
         written = draft.mentioned()
+    if draft.is_sqlite and word in ("INSERT", "REPLACE"):
+        _name_columns(draft, tokens)
     if word == "CREATE":
         _expand_created(draft, tokens, end)
     else:
@@ -127,6 +129,17 @@ def _tables_named(draft: Draft, words: set[str]) -> set[Table]:
         found.update(draft.catalog.written_by(word))
     found.update(table for table in draft.catalog.tables.values() if table.name in words)
     return found
+
+
+def _name_columns(draft: Draft, tokens: list[Token]) -> None:
+    """In SQLite an INSERT without columns means all of them, and so ours too; say which ones are meant."""
+    for index, token in enumerate(tokens[:-2]):
+        if token.word == "INTO" and tokens[index + 2].word != "(":
+            table = draft.adopted(tokens[index + 1].name, None)
+            if table is not None and tokens[index + 2].word in ("VALUES", "SELECT", "WITH"):
+                columns = ", ".join(quoted(column) for column in table.columns)
+                draft.splice.insert(tokens[index + 1].end, f" ({columns})")
+            return
 
 
 def _expand_created(draft: Draft, tokens: list[Token], end: int) -> None:

@@ -1,0 +1,216 @@
+"""sqlite3 with the collector: the application sees the same, and what it did is recorded."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mussurana.collector.__main__ import main
+from mussurana.collector.database import forget_all
+from mussurana.collector.recorder import recorder_for
+from mussurana.collector.settings import Settings
+from mussurana.collector.sqlite_adapter import connect
+from mussurana.verifier.engine.check import check
+from mussurana.verifier.formats.spool import read
+from mussurana.verifier.history import History
+from mussurana.verifier.verdict import Accepted, Rejected
+from mussurana.verifier.verdict import Settings as CheckSettings
+
+TABLES = """
+CREATE TABLE accounts (id INTEGER PRIMARY KEY, owner TEXT, balance INT NOT NULL DEFAULT 0);
+CREATE TABLE orders (a INT, b TEXT, qty INT, PRIMARY KEY (a, b)) WITHOUT ROWID;
+CREATE TABLE notes (text TEXT);
+INSERT INTO accounts VALUES (1, 'one', 10), (2, 'two', 20), (3, NULL, 30);
+INSERT INTO orders VALUES (1, 'x', 5);
+"""
+
+
+class Recording:
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "recorded.db"
+        self.spool = folder / "spool"
+        with sqlite3.connect(self.path) as plain:
+            plain.executescript(TABLES)
+        plain.close()
+        assert main(["adopt", f"sqlite:///{self.path}"]) == 0
+        self.settings = Settings.load(spool=str(self.spool), database="test", fence_interval_seconds=0.05)
+        self.recorder = recorder_for(self.settings)
+
+    def connect(self, **options: Any) -> Any:
+        return connect(self.path, mussurana=self.settings, **options)
+
+    def history(self) -> History:
+        assert self.recorder.flush(10)
+        self.recorder.close()
+        return read(self.spool)
+
+    def transactions(self) -> list[tuple[str, list[str]]]:
+        history = self.history()
+        found = []
+        for txn in range(history.txn_count):
+            first, last = int(history.op_start[txn]), int(history.op_start[txn + 1])
+            own = [
+                f"{'rw'[int(history.kind[op])]} {history.key_names[int(history.key[op])]}" for op in range(first, last)
+            ]
+            if own and "fence" not in own[0]:
+                found.append((("committed", "aborted", "in doubt")[int(history.status[txn])], own))
+        return found
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Iterator[Recording]:
+    made = Recording(tmp_path)
+    yield made
+    failures = made.recorder.metrics.hook_failures + made.recorder.metrics.extraction_failures
+    made.recorder.close()
+    forget_all()
+    assert failures == 0
+
+
+STATEMENTS: list[tuple[str, Any]] = [
+    ("SELECT * FROM accounts WHERE id = ?", (1,)),
+    ("SELECT owner, balance AS b FROM accounts WHERE id = :id", {"id": 2}),
+    ("SELECT a.owner, o.* FROM accounts a LEFT JOIN orders o ON o.a = a.id ORDER BY a.id", ()),
+    ("SELECT count(*) FROM accounts", ()),
+    ("SELECT DISTINCT * FROM orders", ()),
+    ("SELECT * FROM notes", ()),
+    ("SELECT 1 WHERE 0", ()),
+    ("INSERT INTO accounts (owner) VALUES (?)", ("new",)),
+    ("INSERT INTO accounts VALUES (NULL, ?2, ?1)", (5, "numbered")),
+    ("INSERT INTO accounts (id, owner) VALUES (1, 'x') ON CONFLICT (id) DO UPDATE SET owner = excluded.owner", ()),
+    ("INSERT INTO accounts (owner) VALUES (?), (?) RETURNING id, owner", ("p", "q")),
+    ("INSERT INTO orders SELECT id + 100, 'y', balance FROM accounts WHERE id = ?", (1,)),
+    ("INSERT INTO accounts (id) VALUES (1)", ()),
+    ("INSERT INTO notes VALUES (?)", ("n",)),
+    ("UPDATE accounts SET balance = balance + ? WHERE id = ?", (1, 1)),
+    ("UPDATE accounts AS t SET balance = 7 WHERE t.id IN (1, 2) RETURNING *", ()),
+    ("UPDATE accounts SET balance = NULL WHERE id = 1", ()),
+    ("DELETE FROM accounts WHERE id = ?", (3,)),
+    ("DELETE FROM orders WHERE a > 100 RETURNING qty", ()),
+    ("SELECT nonsense FROM accounts", ()),
+    ("SELECT owner FROM accounts WHERE id = ?", ()),
+    ("UPDATE accounts SET balance = 1", (1,)),
+    ("BEGIN", ()),
+    ("COMMIT", ()),
+    ("ROLLBACK", ()),
+    ("SAVEPOINT s", ()),
+    ("ROLLBACK TO s", ()),
+    ("RELEASE s", ()),
+]
+
+
+def script(connection: Any, seed: int) -> list[Any]:
+    """Random statements, and all that can be seen of them."""
+    rng = random.Random(seed)
+    log: list[Any] = []
+    connection.execute("PRAGMA synchronous = OFF")  # nobody will miss this file
+    connection.row_factory = rng.choice([None, None, sqlite3.Row, lambda cursor, row: [cursor.description and 1, *row]])
+    for _ in range(60):
+        text, params = rng.choice(STATEMENTS)
+        how, fetch = rng.random(), rng.random()
+        log.append((text, params))
+        cursor = connection.cursor()
+        try:
+            if how < 0.7:
+                cursor.execute(text, params)
+            elif how < 0.8:
+                cursor = connection.execute(text, params)
+            elif how < 0.9:
+                many = [(rng.randrange(5), rng.randrange(5)) for _ in range(3)]
+                cursor.executemany("UPDATE accounts SET balance = balance + ? WHERE id = ?", many)
+            elif how < 0.95:
+                connection.commit()
+            else:
+                connection.rollback()
+            log.append((cursor.description, cursor.rowcount, cursor.lastrowid))
+            rows = cursor.fetchone() if fetch < 0.3 else cursor.fetchall() if fetch < 0.8 else list(cursor)
+            if connection.row_factory is sqlite3.Row:
+                rows = [(row.keys(), tuple(row)) for row in ([rows] if isinstance(rows, sqlite3.Row) else rows or [])]
+            log.append((rows, cursor.rowcount))
+        except sqlite3.Error as error:
+            log.append((type(error).__name__, str(error)))
+        log.append(connection.in_transaction)
+    connection.close()
+    return log
+
+
+@pytest.mark.parametrize("isolation_level", ["", None, "IMMEDIATE"])
+def test_random_scripts_see_the_same(made: Recording, tmp_path: Path, isolation_level: Any) -> None:
+    other = tmp_path / "plain.db"
+    plain = sqlite3.connect(other)
+    plain.executescript(TABLES)
+    plain.close()
+    for seed in range(20):
+        expected = script(sqlite3.connect(other, isolation_level=isolation_level), seed)
+        found = script(made.connect(isolation_level=isolation_level), seed)
+        for index, (one, another) in enumerate(zip(expected, found, strict=True)):
+            assert another == one, f"seed {seed}, after {expected[max(0, index - 3) : index]}"
+
+
+def test_transactions_are_what_they_were(made: Recording) -> None:
+    connection = made.connect()
+    connection.execute("SELECT owner FROM accounts WHERE id = 1").fetchall()
+    connection.execute("UPDATE accounts SET balance = 0 WHERE id = 2")
+    connection.execute("SELECT owner FROM accounts WHERE id = 2").fetchall()
+    connection.commit()
+    connection.execute("DELETE FROM accounts WHERE id = 3")
+    connection.rollback()
+    with connection:
+        connection.executemany("INSERT INTO orders VALUES (?, 'z', 1)", [(7,), (8,)])
+    with pytest.raises(sqlite3.IntegrityError), connection:
+        connection.execute("INSERT INTO accounts (id) VALUES (1)")
+    connection.execute("SELECT owner FROM accounts WHERE id = 99").fetchall()
+    connection.close()
+    assert made.transactions() == [
+        ("committed", ["r accounts/1"]),
+        ("committed", ["w accounts/2", "r accounts/2"]),
+        ("aborted", ["w accounts/3"]),
+        ("committed", ["w orders/7,'z'", "w orders/8,'z'"]),
+        ("committed", ["r accounts/99"]),
+    ]
+
+
+def test_concurrent_connections_are_serializable(made: Recording) -> None:
+    errors: list[BaseException] = []
+
+    def work(seed: int) -> None:
+        try:
+            rng = random.Random(seed)
+            connection = made.connect(isolation_level="IMMEDIATE", timeout=30)
+            for _ in range(15):
+                with connection:
+                    connection.execute("UPDATE accounts SET balance = balance + 1 WHERE id = ?", (rng.randrange(1, 4),))
+                    connection.execute("SELECT balance FROM accounts WHERE id = ?", (rng.randrange(1, 4),)).fetchall()
+            connection.close()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert isinstance(check(made.history(), CheckSettings("serializable")).verdict, Accepted)
+
+
+def test_a_file_that_was_put_back_is_found_out(made: Recording) -> None:
+    connection = made.connect()
+    connection.execute("UPDATE accounts SET balance = 1 WHERE id = 1")
+    connection.commit()
+    kept = made.path.read_bytes()
+    connection.execute("UPDATE accounts SET balance = 2 WHERE id = 1")
+    connection.commit()
+    connection.close()
+    made.path.write_bytes(kept)
+    connection = made.connect()
+    connection.execute("UPDATE accounts SET balance = 3 WHERE id = 1")
+    connection.commit()
+    connection.close()
+    assert isinstance(check(made.history(), CheckSettings("serializable")).verdict, Rejected)
