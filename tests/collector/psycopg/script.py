@@ -6,6 +6,7 @@ The same seed gives the same script, so it can be run with and without the colle
 from __future__ import annotations
 
 import random
+import re
 import uuid
 from typing import Any
 
@@ -221,13 +222,17 @@ class Script:
             self.log.append(action.__name__)
             self.attempt(action)
             self.log.append(int(self.connection.info.transaction_status))
+        if not self.connection.info.transaction_status:
+            self.attempt(self.connection.commit)
+        self.connection.close()
         return self.log
 
     def attempt(self, action: Any) -> None:
         try:
             action()
         except psycopg.Error as error:
-            self.log.append(("error", type(error).__name__, error.sqlstate, str(error), error.diag.statement_position))
+            message = re.sub(r"database=\w+|0x\w+", "", str(error))  # of which each run has its own
+            self.log.append(("error", type(error).__name__, error.sqlstate, message, error.diag.statement_position))
         except (TypeError, IndexError, ValueError, AttributeError) as error:
             self.log.append(("error", type(error).__name__, str(error)))
 

@@ -71,8 +71,7 @@ def test_the_application_does_not_notice(
         fresh = ("DROP SCHEMA public CASCADE", "CREATE SCHEMA public")
         other.run(*fresh, *TABLES, *FILLED)
         adopt(database, *fresh, *TABLES, *FILLED)
-        with other.connect() as connection:
-            expected = Script(connection, seed, 40, taints=False, stars=False).run()
+        expected = Script(other.connect(), seed, 40, taints=False, stars=False).run()
         calls = 0
 
         def fail(*arguments: Any, **options: Any) -> Any:
@@ -82,8 +81,7 @@ def test_the_application_does_not_notice(
 
         with monkeypatch.context() as patch, recording(database, tmp_path / str(seed)) as made:
             patch.setattr(owner, name, fail)
-            with made.connect() as connection:
-                found = Script(connection, seed, 40, taints=False, stars=False).run()
+            found = Script(made.connect(), seed, 40, taints=False, stars=False).run()
         if not calls:
             unnoticed.append(name)
         for index, (one, another) in enumerate(zip(expected, found, strict=False)):

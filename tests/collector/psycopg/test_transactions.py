@@ -109,6 +109,17 @@ def test_commit_after_an_error_rolls_back_and_is_believed(made: Recording) -> No
     assert summary(made) == [("aborted", ["w1"]), ("committed", ["r1"])]
 
 
+def test_parameters_that_psycopg_refuses_end_nothing(made: Recording) -> None:
+    with made.connect() as connection:
+        connection.execute(WRITE, (1,))
+        with pytest.raises(psycopg.ProgrammingError):
+            connection.execute(WRITE, (1, 2))
+        with pytest.raises(TypeError):
+            connection.execute(WRITE, {"a": 1})
+        connection.execute(WRITE, (2,))
+    assert summary(made) == [("committed", ["w1", "w2"])]
+
+
 def test_a_serialization_failure_is_an_abort(made: Recording) -> None:
     with made.connect() as first, made.connect() as second:
         for connection in (first, second):

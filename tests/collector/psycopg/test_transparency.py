@@ -18,10 +18,8 @@ def compare(database: Database, spool: Path, seeds: range, steps: int) -> None:
         with recording(database, spool) as made:
             for seed in seeds:
                 forget_all()  # what a seed tainted
-                with other.connect() as connection:
-                    plain = Script(connection, seed, steps, taints=seed % 4 == 3).run()
-                with made.connect() as connection:
-                    watched = Script(connection, seed, steps, taints=seed % 4 == 3).run()
+                plain = Script(other.connect(), seed, steps, taints=seed % 4 == 3).run()
+                watched = Script(made.connect(), seed, steps, taints=seed % 4 == 3).run()
                 for index, (expected, found) in enumerate(zip(plain, watched, strict=False)):
                     assert found == expected, f"seed {seed}, after {plain[max(0, index - 4) : index]}"
                 assert len(plain) == len(watched)

@@ -73,7 +73,7 @@ def test_possible_edges_to_come_are_those_that_a_read_may_still_demand() -> None
         chains = chains_in_order(pruned, by_hand)
         readable = np.array([rng.random() < 0.5 for _ in chains], bool)
         expected = possible_by_hand(graph, by_hand, chains, readable)
-        clocks = pruned.clock, pruned.chain_of, pruned.index_in_chain, pruned.before
+        clocks = pruned.clock, pruned.chain_of, pruned.index_in_chain, pruned.settled
         stored = []
         for room in (len(expected), len(expected) // 2):
             source, target = (np.full(room, -1, np.int32) for _ in range(2))

@@ -80,6 +80,7 @@ def test_pruning_does_not_depend_on_how_much_room_there_is(monkeypatch: pytest.M
         assert pruned.derived_start == expected.derived_start, f"busy_graph({seed})"
         assert edge_list(pruned.edges) == edge_list(expected.edges), f"busy_graph({seed})"
         assert pruned.before.tolist() == expected.before.tolist(), f"busy_graph({seed})"
+        assert pruned.settled.tolist() == expected.settled.tolist(), f"busy_graph({seed})"
     assert calls > 3 * len(graphs)
 
 
@@ -94,26 +95,33 @@ def test_more_room_keeps_what_was_found() -> None:
         assert len(column) == 2 * len(found.source)
 
 
-@covers(prune.all_before)
+@covers(prune.has_bit)
 @pytest.mark.parametrize("graphs", [busy_graphs(500), wide_graphs()], ids=["busy", "wide"])
-def test_rows_are_marked_when_all_their_heads_come_before(graphs: list[tuple[int, Graph]]) -> None:
-    """Not always at once, since only rows where clocks changed are looked at; but what is marked is true."""
-    true = marked = 0
+def test_bits_say_what_is_known_of_all_heads_of_a_row(graphs: list[tuple[int, Graph]]) -> None:
+    """Not always at once, since only rows where clocks changed are looked at; but what they say is true."""
+    seen: Counter[str] = Counter()
     for seed, graph in graphs:
         pruned = prune.prune(graph)
         if pruned.cyclic:
             continue
         opened, heads = pruned.open, pruned.heads
         reach = clock_reach(pruned.clock, pruned.chain_of, pruned.index_in_chain)
+        known = reach[np.ix_(opened.commit_tail, opened.begin_head)]
         for c, key in enumerate(opened.key.tolist()):
             for i, row in enumerate(range(heads.key_row[key], heads.key_row[key + 1])):
-                others = set(heads.chain[heads.row_start[row] : heads.row_start[row + 1]].tolist()) - {c}
-                come_before = all(reach[opened.commit_tail[d], opened.begin_head[c]] for d in others)
-                is_marked = prune.all_before(heads, pruned.before, i, c)
-                assert come_before or not is_marked, f"graph {seed}"
-                true += come_before and bool(others)
-                marked += is_marked and bool(others)
-    assert marked > 0.8 * true > 1000
+                others = [d for d in heads.chain[heads.row_start[row] : heads.row_start[row + 1]].tolist() if d != c]
+                before = all(known[d, c] for d in others)
+                decided = all(known[d, c] or known[c, d] for d in others)
+                before_bit, settled_bit = (prune.has_bit(heads, bits, c, i) for bits in (pruned.before, pruned.settled))
+                assert before or not before_bit, f"graph {seed}"
+                assert decided or not settled_bit, f"graph {seed}"
+                assert settled_bit or not before_bit, f"graph {seed}"
+                if others:
+                    seen += Counter(
+                        before=before, before_bit=before_bit, decided=decided and not before, settled_bit=settled_bit
+                    )
+    assert seen["before_bit"] > 0.8 * seen["before"] > 1000
+    assert seen["settled_bit"] - seen["before_bit"] > 0.1 * seen["decided"]
 
 
 @covers(prune.number_rows)

@@ -330,29 +330,30 @@ class Watch:
         if transactions is not None and transactions.txn is not None:
             transactions.end(COMMITTED if committed else ABORTED)
 
+    def _goes_on(self, error: BaseException) -> bool:
+        """Whether the connection outlives an error. A server that says FATAL is about to close it."""
+        fatal = isinstance(error, e.Error) and error.sqlstate and error.diag.severity_nonlocalized != "ERROR"
+        return self.pgconn.status == OK and not fatal
+
     def _refused(self, error: BaseException) -> bool:
-        """Whether the server said no, and goes on. A server that ends the connection may have done anything before."""
-        return (
-            self.pgconn.status == OK
-            and isinstance(error, e.Error)
-            and (error.sqlstate is None or error.diag.severity_nonlocalized == "ERROR")
-        )
+        """Whether the server itself said no, and goes on."""
+        return self._goes_on(error) and isinstance(error, e.Error) and error.sqlstate is not None
 
     def statement_failed(self, error: BaseException, plan: Plan | None, write_id: int) -> None:
         """A statement raised, for whatever reason."""
         transactions = self.transactions
         if transactions is None or transactions.txn is None:
             return
-        good = self._refused(error)
+        good = self._goes_on(error)
         control = plan.control if plan is not None else None
         if control is not None and control.what == COMMIT:
             self.commit_sent = False
-            transactions.commit_failed(good and getattr(error, "sqlstate", None) is not None)
+            transactions.commit_failed(self._refused(error))
         elif control is not None and control.what == BEGIN and good and self.pgconn.transaction_status == IDLE:
             transactions.end(ABORTED)
         elif self.implicit:
             self.implicit = False
-            if good:
+            if good and isinstance(error, Exception):  # refused by psycopg or by the server, and not interrupted
                 transactions.end(ABORTED)
             else:
                 if write_id:
@@ -411,10 +412,10 @@ class Watch:
         transactions = self.transactions
         if transactions is None:
             return
-        good = self._refused(error)
+        good = self._goes_on(error)
         if control.what == COMMIT:
             self.commit_sent = False
-            transactions.commit_failed(good and getattr(error, "sqlstate", None) is not None)
+            transactions.commit_failed(self._refused(error))
         elif not good:
             transactions.lost()
         elif control.what in (BEGIN, ROLLBACK) and self.pgconn.transaction_status == IDLE:

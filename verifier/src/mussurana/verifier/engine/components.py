@@ -16,7 +16,7 @@ import numpy as np
 
 from mussurana.verifier.engine.arrays import adjacency
 from mussurana.verifier.engine.problem import Problem
-from mussurana.verifier.engine.prune import Pruned, all_before, count_below, reaches
+from mussurana.verifier.engine.prune import Pruned, count_below, has_bit, reaches
 from mussurana.verifier.history import Ints, SmallInts, offsets
 from mussurana.verifier.kernels import kernel
 
@@ -30,7 +30,7 @@ class Leftover:
 
 
 @kernel
-def possible_edges(opened, heads, split, clock, chain_of, index_in_chain, before, source, target, is_open):
+def possible_edges(opened, heads, split, clock, chain_of, index_in_chain, before, settled, source, target, is_open):
     """The edges that undecided pairs might bring, up to what known edges imply.
 
     Pre:  pruning has reached its fixpoint.
@@ -48,11 +48,11 @@ def possible_edges(opened, heads, split, clock, chain_of, index_in_chain, before
             continue
         own = heads.row_of[c] - heads.key_row[key]
         for i in range(heads.key_row[key + 1] - heads.key_row[key]):
-            if all_before(heads, before, i, c):
+            if has_bit(heads, settled, c, i):
                 continue
             row = heads.key_row[key] + i
             start, end = heads.row_start[row], heads.row_start[row + 1]
-            if heads.chain[start] != c and all_before(heads, before, own, heads.chain[start]):
+            if heads.chain[start] != c and has_bit(heads, before, heads.chain[start], own):
                 continue  # all of the row comes after c; the clocks say so too, but are far away in memory
             # Before the window: heads known to come before c. After it: heads that c is known to come before.
             window = start + count_below(heads.place, start, end, clock[tail, heads.row_chain[row]])
@@ -145,7 +145,7 @@ def strong_components(node_count, out_start, out_to):
 def undecided(pruned: Pruned) -> tuple[np.ndarray, int, SmallInts, SmallInts]:
     """Which open chains are in undecided pairs, how many such pairs there are, and the edges that they might bring."""
     is_open = np.zeros(pruned.open.size, np.uint8)
-    clocks = pruned.clock, pruned.chain_of, pruned.index_in_chain, pruned.before
+    clocks = pruned.clock, pruned.chain_of, pruned.index_in_chain, pruned.before, pruned.settled
     room = 2 * len(pruned.edges.source)  # usually enough; if not, the second try has what it needs
     while True:
         source, target = np.empty(room, np.int32), np.empty(room, np.int32)

@@ -8,8 +8,8 @@ Chain d must come before chain c of the same key when the other order would clos
 Enumerating all pairs of chains of a hot key would be quadratic. But clocks count along graph chains: for a chain c
 and a graph chain s, the heads on s that satisfy this are a prefix of those on s. One look-up and a binary search find
 the last of them, and it is enough to order that one: the earlier ones come before it, so their edges are implied.
-What is left between the prefix and the heads known to come later is undecided, and goes to the solver. A bit for each
-chain and row of its key says that the whole row comes before it, so that nobody looks there again.
+What is left between the prefix and the heads known to come later is undecided, and goes to the solver. Bits for each
+chain and each graph chain with heads of its key say where nothing is left, so that nobody looks there again.
 
 The initial version's chain comes before all others of its key; that is where pruning starts.
 """
@@ -108,7 +108,8 @@ class Pruned:
     too_wide: bool  # there was no room for clocks: nothing is pruned but the order of initial versions
     open: Open
     heads: Heads
-    before: Ints  # bits: all other heads of a row come before an open chain (see Heads.word); 0 says nothing
+    before: Ints  # bits (see Heads.word): all other heads of a row are known to come before an open chain
+    settled: Ints  # bits: they are all known to come before or after it; where nobody looked, neither bit is set
     source: SmallInts  # the ends of enough edges: what the others say follows from these
     target: SmallInts
     chain_of: SmallInts
@@ -150,9 +151,9 @@ def reaches(clock, chain_of, index_in_chain, u, v):
 
 
 @kernel
-def all_before(heads, before, i, c):
-    """Whether all other heads in the i-th row of its key are known to come before chain c. False if nobody looked."""
-    return (before[heads.word[c] + (i >> 6)] >> (i & 63)) & 1 != 0
+def has_bit(heads, bits, c, i):
+    """The bit of chain c for the i-th row of its key."""
+    return (bits[heads.word[c] + (i >> 6)] >> (i & 63)) & 1 != 0
 
 
 @kernel
@@ -202,18 +203,19 @@ def order_initial_chains(opened, heads, found, count, key):
 
 @kernel
 def order_forced_chains(
-    opened, heads, place, row_place, clock, chain_of, index_in_chain, changed, shift, before, found, count, c
+    opened, heads, place, row_place, clock, chain_of, index_in_chain, changed, shift, before, settled, found, count, c
 ):
     """Add the edges for pairs of chains that have only one possible order, given the clocks.
 
     Pre:  `place` is a topological order; row_place has the places of the first heads of rows; a bit of `before` is set
-          only if all heads of its row come before its chain, given the edges found so far.
+          only if all other heads of its row come before its chain, given the edges found so far, and a bit of `settled`
+          only if they all come before or after it.
     Post: the same, with more bits set.
 
-    Only chains whose clocks changed are looked at, and of each only rows where they did. A row is left out if its heads
-    are known to come before the chain, or if they are all later in the order than what its clocks are of. Where d
-    comes before c, so does all that comes before d, and needs no edges of its own; this is why chains are looked at in
-    their likely order, and rows from the last one on.
+    Only chains whose clocks changed are looked at, and of each only rows where they did. A row is left out if it is
+    settled, or if its heads are all later in the order than what the chain's clocks are of. Where d comes before c, so
+    does all that comes before d, and needs no edges of its own; this is why chains are looked at in their likely order,
+    and rows from the last one on.
 
     Starts at chain `c` with `count` edges found. Returns (edges found, next chain); there was no room for more if that
     is not the end.
@@ -238,7 +240,7 @@ def order_forced_chains(
             row = first_row + i
             column = heads.row_chain[row]
             if (
-                (before[bits + (i >> 6)] >> (i & 63)) & 1
+                (settled[bits + (i >> 6)] >> (i & 63)) & 1
                 or row_place[row] > latest
                 or (grown >> (column >> shift)) & 1 == 0
             ):
@@ -255,11 +257,14 @@ def order_forced_chains(
                 last -= 1
             if after == end:
                 before[bits + (i >> 6)] |= 1 << (i & 63)
+            if after == end or reaches(clock, chain_of, index_in_chain, tail, opened.begin_head[heads.chain[after]]):
+                settled[bits + (i >> 6)] |= 1 << (i & 63)
             if last < first:
                 continue
             d = heads.chain[last]
             for word in range((rows + 63) >> 6):
                 before[bits + word] |= before[heads.word[d] + word]
+                settled[bits + word] |= before[heads.word[d] + word]
             version, next_version = opened.tail_version[d], opened.head_version[c]
             if not reaches(clock, chain_of, index_in_chain, opened.commit_tail[d], opened.begin_head[c]):
                 count = put(found, count, opened.commit_tail[d], opened.begin_head[c], WW, version, next_version)
@@ -362,7 +367,7 @@ def prune(graph: Graph) -> Pruned:
     too_wide = n * chain_count * np.dtype(clock_dtype).itemsize > CLOCK_BYTES_MAX
     clock = np.zeros((n if acyclic and not too_wide else 0, chain_count), clock_dtype)
     changed, shift = np.zeros(n, np.int64), block_shift(chain_count)
-    before = np.zeros(int(heads.word[-1]), np.int64)
+    before, settled = np.zeros(int(heads.word[-1]), np.int64), np.zeros(int(heads.word[-1]), np.int64)
     needed, fresh, place = np.ones(len(in_from), np.uint8), np.ones(n, np.uint8), np.empty(n, np.int32)
     derived_start = [len(own.source)]
     linked = 0  # so many of the edges found are in the rows of predecessors
@@ -383,7 +388,9 @@ def prune(graph: Graph) -> Pruned:
         chain = 0
         while True:
             clocks = clock, *places, changed, shift
-            count, chain = order_forced_chains(opened, heads, place, row_place, *clocks, before, found, count, chain)
+            count, chain = order_forced_chains(
+                opened, heads, place, row_place, *clocks, before, settled, found, count, chain
+            )
             if chain == opened.size:
                 break
             found = with_more_room(found)
@@ -399,6 +406,7 @@ def prune(graph: Graph) -> Pruned:
         open=opened,
         heads=heads,
         before=before,
+        settled=settled,
         source=in_from[needed != 0],
         target=np.repeat(np.arange(n, dtype=np.int32), np.diff(in_start))[needed != 0],
         chain_of=chain_of,

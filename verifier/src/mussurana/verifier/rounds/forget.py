@@ -26,7 +26,7 @@ import numpy.typing as npt
 from mussurana.verifier.engine.arrays import adjacency
 from mussurana.verifier.engine.components import is_plain, put_edge, strong_components
 from mussurana.verifier.engine.graph import Graph
-from mussurana.verifier.engine.prune import Open, Pruned, all_before, count_below, reaches
+from mussurana.verifier.engine.prune import Open, Pruned, count_below, has_bit, reaches
 from mussurana.verifier.history import Ints, SmallInts
 from mussurana.verifier.kernels import kernel
 
@@ -45,7 +45,7 @@ class Past:
 
 
 @kernel
-def possible_edges_to_come(opened, heads, split, readable, clock, chain_of, index_in_chain, before, source, target):
+def possible_edges_to_come(opened, heads, split, readable, clock, chain_of, index_in_chain, settled, source, target):
     """The edges that undecided pairs of chains might bring, now or when more is known, up to what known edges imply.
 
     Pre:  pruning has reached its fixpoint; readable[c] tells whether a transaction to come can read chain c's last
@@ -60,7 +60,7 @@ def possible_edges_to_come(opened, heads, split, readable, clock, chain_of, inde
         key, tail = opened.key[c], opened.commit_tail[c]
         plain = not split and is_plain(opened, c)
         for i in range(heads.key_row[key + 1] - heads.key_row[key]):
-            if all_before(heads, before, i, c):
+            if has_bit(heads, settled, c, i):
                 continue
             row = heads.key_row[key] + i
             first, end = heads.row_start[row], heads.row_start[row + 1]
@@ -223,7 +223,7 @@ def split_past(
 
 def _all_edges(pruned: Pruned, readable: Flags) -> tuple[SmallInts, SmallInts]:
     """Known edges and possible ones."""
-    clocks = pruned.clock, pruned.chain_of, pruned.index_in_chain, pruned.before
+    clocks = pruned.clock, pruned.chain_of, pruned.index_in_chain, pruned.settled
     room = 2 * len(pruned.source) + 1024
     while True:
         source, target = np.empty(room, np.int32), np.empty(room, np.int32)

@@ -261,15 +261,13 @@ class LevelRounds:
         certain = np.flatnonzero((local >= 0) & (batch.status == COMMITTED))
         latest = dict(zip(batch.session[certain].tolist(), certain.tolist(), strict=True))
         ends = [latest.get(session, -1) for session in last]
-        fences = np.flatnonzero((batch.key == FENCE_KEY) & (batch.kind == Kind.WRITE))
-        if len(fences) or self.table.get(np.array([FENCE_KEY]))[0]:
-            ends += self._last_fences(window, pruned)
-        if not ends or min(ends) < 0 or (local[ends] < 0).any():
+        ends += self._last_fences(window, pruned)
+        if min(ends) < 0 or (local[ends] < 0).any():
             return None
         return stable(pruned, local[ends])
 
     def _last_fences(self, window: Window, pruned: Pruned) -> list[int]:
-        """The write fences that a new session's fence may follow directly; [-1] if they have been forgotten."""
+        """The write fences that a new session's fence may follow directly; [-1] if there are none, or none any more."""
         graph = pruned.graph
         key = int(np.searchsorted(window.keys, FENCE_KEY))
         if key == len(window.keys) or window.keys[key] != FENCE_KEY:

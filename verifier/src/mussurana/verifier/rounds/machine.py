@@ -31,6 +31,8 @@ from mussurana.wire.history_pb2 import Fragment, SessionEvent
 
 COUNTER_END = 1 << COUNTER_BITS
 
+ROUNDS_PER_CLEANING = 16  # between looks for sessions that can be forgotten; each goes through all of them
+
 NAMES_MAX = 1_000_000
 """Names of keys and statements in memory, about 100 bytes each. They are only for people; the oldest go first."""
 
@@ -48,6 +50,7 @@ class Session:
     rested_at: int = -1  # the position at which it last said that it pauses, which may not have been reached yet
     heard_ns: int = 0
     epoch: int = 0
+    closed: bool = False
 
     @property
     def is_open(self) -> bool:
@@ -81,7 +84,8 @@ class Verifier:
     def __init__(self, levels: Sequence[Settings], limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
         self.collectors: dict[bytes, Collector] = {}
-        self.sessions: list[Session] = []
+        self.sessions: dict[int, Session] = {}  # by our numbers; closed ones go when nothing of them is left
+        self.sessions_made = 0
         self.tags: dict[int, bytes] = {}  # who draws write ids from which tag
         self.admission = Admission(self.limits.wait_ns_max, self.limits.waiting_txns_max)
         self.lost = LostVersions()
@@ -125,7 +129,9 @@ class Verifier:
         self._deliver(known, decoded.batch, received_ns)
         for event in fragment.session_event:
             if event.what != SessionEvent.OPEN:
-                self._session(known, event.session).rest()
+                session = self._session(known, event.session)
+                session.rest()
+                session.closed = event.what == SessionEvent.CLOSE
         for gap in fragment.gap:
             self.lost_txns += gap.txn_count
             for some in gap.write_ids:
@@ -179,6 +185,7 @@ class Verifier:
         session = self._session(known, event.session)
         session.name = event.name or session.name
         session.heard_ns = received_ns
+        session.closed = False
         if event.fenced:
             session.rest()
 
@@ -186,11 +193,12 @@ class Verifier:
         """The session of that number. One that nobody opened is as good as opened now."""
         at = known.sessions.get(number)
         if at is None:
-            at = known.sessions[number] = len(self.sessions)
+            at = known.sessions[number] = self.sessions_made
+            self.sessions_made += 1
             session = Session(known.id, number, f"session {number}")
             if any(level.forgot_anything for level in self.levels):
                 session.fence_due = 0
-            self.sessions.append(session)
+            self.sessions[at] = session
         return self.sessions[at]
 
     def _deliver(self, known: Collector, batch: Batch, received_ns: int) -> None:
@@ -224,15 +232,27 @@ class Verifier:
         self.last_round_ns = now_ns
         batch = self._enter(self.admission.admit(now_ns, self.lost))
         self._number_epochs(batch, now_ns)
-        for session in self.sessions:
+        for session in self.sessions.values():
             if session.is_open and session.heard_ns < now_ns - self.limits.silence_ns_max:
                 session.rest()
         admitting = perf_counter() - started
         if not len(batch) and not force:
             return []
         self.rounds += 1
-        last = {number: session.admitted - 1 for number, session in enumerate(self.sessions) if session.is_open}
-        return [self._round(level, batch, last, now_ns, admitting) for level in self.levels]
+        last = {number: session.admitted - 1 for number, session in self.sessions.items() if session.is_open}
+        outcomes = [self._round(level, batch, last, now_ns, admitting) for level in self.levels]
+        if self.rounds % ROUNDS_PER_CLEANING == 0:
+            self._forget_sessions()
+        return outcomes
+
+    def _forget_sessions(self) -> None:
+        """Connections come and go by the thousand; what is closed and has nothing left needs no memory."""
+        ended = {number for number, one in self.sessions.items() if one.closed and one.admitted == one.delivered}
+        kept = [self.admission.pool.session, *(level.retained.session for level in self.levels)]
+        ended.difference_update(*(np.unique(session).tolist() for session in kept))
+        for number in ended:
+            session = self.sessions.pop(number)
+            del self.collectors[session.collector].sessions[session.number]
 
     def _enter(self, batch: Batch) -> Batch:
         """Count what enters, and leave out what sessions do that had to fence first and did not."""
@@ -292,7 +312,7 @@ class Verifier:
             session.epoch = max(session.epoch, epoch)
         while len(self.fence_epoch) > 10_000:
             del self.fence_epoch[next(iter(self.fence_epoch))]
-        agreed = min((session.epoch for session in self.sessions if session.is_open), default=self.epoch)
+        agreed = min((session.epoch for session in self.sessions.values() if session.is_open), default=self.epoch)
         if agreed > self.epoch:
             self.epoch, self.epoch_reached_ns = agreed, now_ns
 
@@ -385,7 +405,7 @@ class Verifier:
     def gauges(self) -> Gauges:
         pool = self.admission.pool
         retained = {level.settings.level: len(level.retained) for level in self.levels}
-        open_sessions = sum(session.is_open for session in self.sessions)
+        open_sessions = sum(session.is_open for session in self.sessions.values())
         return Gauges(
             retained=retained,
             waiting=len(pool),

@@ -66,7 +66,10 @@ def save(machine: Verifier) -> bytes:
             }
             for collector in machine.collectors.values()
         ],
-        "sessions": [{**asdict(session), "collector": session.collector.hex()} for session in machine.sessions],
+        "sessions": [
+            (number, {**asdict(session), "collector": session.collector.hex()})
+            for number, session in machine.sessions.items()
+        ],
         "tags": [(tag, owner.hex()) for tag, owner in machine.tags.items()],
         "settled": list(progress.settled.items()),
         "given_up_txns": machine.admission.given_up_txns,
@@ -81,7 +84,7 @@ def save(machine: Verifier) -> bytes:
     return out.getvalue()
 
 
-_NUMBERS = ("lost_txns", "lost_fragments", "rounds", "last_round_ns", "epoch", "epoch_reached_ns")
+_NUMBERS = ("sessions_made", "lost_txns", "lost_fragments", "rounds", "last_round_ns", "epoch", "epoch_reached_ns")
 
 
 def restore(levels: Sequence[Settings], limits: Limits | None, state: bytes) -> Verifier:
@@ -110,7 +113,9 @@ def restore(levels: Sequence[Settings], limits: Limits | None, state: bytes) -> 
         for name in ("sessions", "statements", "lost_from"):
             one[name] = dict(one[name])
         machine.collectors[one["id"]] = Collector(**one)
-    machine.sessions = [Session(**{**one, "collector": bytes.fromhex(one["collector"])}) for one in text["sessions"]]
+    machine.sessions = {
+        number: Session(**{**one, "collector": bytes.fromhex(one["collector"])}) for number, one in text["sessions"]
+    }
     machine.tags = {tag: bytes.fromhex(owner) for tag, owner in text["tags"]}
     machine.key_names = dict(text["key_names"])
     machine.unchecked = text["unchecked"]
