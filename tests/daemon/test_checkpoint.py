@@ -14,7 +14,7 @@ from mussurana.wire.segments import Position
 def checkpoint(step: int) -> Checkpoint:
     fed = Sequences({b"c" * 16: Last(step, 5)})
     return Checkpoint(
-        Position(step, 100), Position(step, 50), step, 10 * step, ["serializable"], fed, b"state %d" % step
+        Position(step, 100), Position(step, 50), step, 10 * step, 9 * step, ["serializable"], fed, b"state %d" % step
     )
 
 

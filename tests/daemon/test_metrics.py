@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 
 import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 
-from mussurana.verifier.daemon.http import CONNECTIONS_MAX
 from mussurana.verifier.daemon.metrics import ANOMALIES, OTHER, BulkHistogram, Metrics
 from mussurana.wire.history_pb2 import Coverage, Fences, Fragment, Gap
 from tests.daemon.collector import TestCollector, fragment
@@ -133,22 +131,6 @@ def test_values_counted_at_once_are_counted_as_one_by_one() -> None:
     (family,) = bulk.collect()
     counted = {sample.labels["le"]: sample.value for sample in family.samples if "le" in sample.labels}
     assert counted == {**{str(bound): (values <= bound).sum() for bound in bounds}, "+Inf": 1000}
-
-
-def test_connections_are_bounded_and_the_rest_is_closed(data: Path) -> None:
-    with running(data) as daemon:
-        idle = [socket.create_connection(("127.0.0.1", daemon.http_port)) for _ in range(CONNECTIONS_MAX)]
-        until(lambda: is_refused(daemon.http_port))
-        for connection in idle:
-            connection.close()
-        until(lambda: not is_refused(daemon.http_port))
-
-
-def is_refused(port: int) -> bool:
-    try:
-        return page(port, "/-/healthy")[0] != 200
-    except OSError:
-        return True
 
 
 def test_pages_that_do_not_exist_are_not_found_and_healthy_is(data: Path) -> None:

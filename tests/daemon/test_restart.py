@@ -11,6 +11,7 @@ import pytest
 
 from mussurana.verifier.daemon import verify
 from mussurana.verifier.daemon.journal import Journal, Round, Step
+from mussurana.verifier.daemon.log import FRAGMENT, Entry, IngestLog
 from mussurana.verifier.daemon.service import StartError
 from mussurana.verifier.rounds.outcome import RoundOutcome
 from mussurana.wire.segments import Appender, segment_path
@@ -205,6 +206,25 @@ def test_the_end_does_not_wait_for_a_round_without_end(data: Path, monkeypatch: 
     assert time.monotonic() - started < 5.0
     assert not daemon.service.has_ended
     released.set()
+
+
+def test_a_machine_that_is_behind_goes_by_the_time_of_the_log(data: Path) -> None:
+    hour_ns, now_ns = 3600 * 10**9, time.time_ns()
+    log = IngestLog(data / "log")
+    for n in range(1, 13):  # more than is read at a time
+        content = fragment(n, 20_000).SerializeToString()
+        log.commit([Entry(FRAGMENT, b"c" * 16, n, now_ns - hour_ns + n, content)])
+    log.close()
+    with running(data) as daemon:
+        until(lambda: is_verified(daemon))
+    times_ns = [step.now_ns for step in journaled(data)]
+    assert times_ns == sorted(times_ns)
+    assert times_ns[0] < now_ns - hour_ns + 100
+    assert times_ns[-1] > now_ns
+    without_checkpoints(data)
+    with running(data) as daemon:
+        until(lambda: is_verified(daemon))
+        assert daemon.service.board.progress.differences == 0
 
 
 def test_quiet_steps_are_taken_again_too(data: Path) -> None:

@@ -46,6 +46,7 @@ class Checkpoint:
     journal: Position  # all steps before are in the state
     step: int  # the last one of them
     now_ns: int  # when it was made
+    machine_ns: int  # the last time that the machine was told, which is earlier if it was behind
     levels: list[str]  # what is being verified, as text that is compared
     fed: Sequences  # what has been fed of each collector
     state: bytes  # of the machine
@@ -57,6 +58,7 @@ class Checkpoint:
                 "journal": [self.journal.segment, self.journal.offset],
                 "step": self.step,
                 "now_ns": self.now_ns,
+                "machine_ns": self.machine_ns,
                 "levels": self.levels,
                 "fed": [[collector.hex(), last.sequence, last.received_ns] for collector, last in self.fed.items()],
             }
@@ -83,6 +85,7 @@ class Checkpoint:
             journal=Position(*about["journal"]),
             step=about["step"],
             now_ns=about["now_ns"],
+            machine_ns=about["machine_ns"],
             levels=about["levels"],
             fed=Sequences(fed),
             state=content[HEADER.size + length :],

@@ -68,7 +68,9 @@ class Verification:
         self._fed_to = self._tail.position
         self._step = checkpoint.step if checkpoint else 0
         self._journal_start = checkpoint.journal if checkpoint else START
-        self._known_ns = checkpoint.now_ns if checkpoint else 0  # quiet steps before are in the checkpoint
+        self._machine_ns = checkpoint.machine_ns if checkpoint else 0  # the last that the machine was told
+        self._known_ns = self._machine_ns  # quiet steps up to then are in the checkpoint
+        self._received_ns = 0
         self._quiet: list[tuple[Position, int]] = []
         self._looked_at = 0.0
         self._unverified: list[int] = []  # when each fragment without a verdict was closed; replaced, never emptied
@@ -181,6 +183,7 @@ class Verification:
                 yield found
 
     def _again(self, machine: Machine, step: Step) -> None:
+        self._machine_ns = step.now_ns
         if not step.number:
             machine.step(step.now_ns)
             return
@@ -231,14 +234,27 @@ class Verification:
             self._metrics.log_damages.inc()
             logger.error("log: %s", item, extra={"event": "log_damaged"})
         else:
-            fragment = feeder.feed(Entry.from_bytes(item.payload))
+            entry = Entry.from_bytes(item.payload)
+            self._received_ns = entry.received_ns
+            fragment = feeder.feed(entry)
             if fragment is not None and fragment.txn_count:
                 self._unverified.append(fragment.sealed_ns)
             self._checkpointing.note_fed(len(item.payload))
         self._fed_to = item.end
 
+    def _machine_time_ns(self) -> int:
+        """Now; but while there is more in the log, the time of the last thing that was fed.
+
+        Who is silent, and who has waited for too long, is a matter of when things were received. A machine that is
+        minutes behind and goes by the clock would take every session for silent, and leave out what it did.
+        """
+        is_behind = self._fed_to < self._log.durable
+        now_ns = self._received_ns if is_behind else self._clock.now_ns()
+        self._machine_ns = max(self._machine_ns + 1, now_ns)
+        return self._machine_ns
+
     def _advance(self, machine: Machine, force: bool = False) -> None:
-        now_ns = self._clock.now_ns()
+        now_ns = self._machine_time_ns()
         outcomes = machine.step(now_ns, force)
         if not outcomes:
             if machine.last_round_ns == now_ns:
@@ -269,6 +285,7 @@ class Verification:
             journal=self._journal.end,
             step=self._step,
             now_ns=now_ns,
+            machine_ns=self._machine_ns,
             levels=self._levels,
             fed=feeder.fed.copy(),
             state=feeder.machine.state(),
