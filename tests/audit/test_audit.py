@@ -227,5 +227,5 @@ def test_the_auditor_knows_nothing_of_the_engine() -> None:
     source = auditor.__file__
     with open(source, encoding="utf-8") as file:
         imports = [line.split()[1] for line in file if line.startswith(("import ", "from "))]
-    standard = {"__future__", "zlib", "dataclasses", "itertools", "math", "typing"}
+    standard = {"__future__", "zlib", "collections", "dataclasses", "itertools", "math", "typing"}
     assert set(imports) - standard == {"mussurana.verifier.history"}

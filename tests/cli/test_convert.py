@@ -13,7 +13,7 @@ from tests.notation import show
 NUMBERED = "[0:=1] [1:=2] | [0==1 1==_]"
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", [name for name, format in FORMATS.items() if format.write is not None])
 def test_there_and_back_is_the_same_history(name: str, mussurana: Command, tmp_path: Path) -> None:
     path = written(tmp_path / "h.mus", NUMBERED)
     there = mussurana("convert", path, tmp_path / "there", "--to", name)

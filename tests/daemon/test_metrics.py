@@ -153,6 +153,6 @@ def is_refused(port: int) -> bool:
 
 def test_pages_that_do_not_exist_are_not_found_and_healthy_is(data: Path) -> None:
     with running(data) as daemon:
-        assert page(daemon.http_port, "/") == (404, "there is no such page\n")
+        assert page(daemon.http_port, "/nothing") == (404, "there is no such page\n")
         assert page(daemon.http_port, "/-/healthy?x=1") == (200, "the daemon is running\n")
         assert page(daemon.http_port, "/-/ready") == (200, "fragments are taken\n")

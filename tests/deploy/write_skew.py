@@ -6,7 +6,8 @@ import time
 
 from mussurana.wire import FENCE_KEY, write_id
 from mussurana.wire.history_pb2 import Fragment, KeyName, SessionEvent
-from tests.rounds.world import Collector, Operation, Session, Transaction, write_columns
+from tests.rounds.schedule import write_columns
+from tests.rounds.world import Collector, Operation, Session, Transaction
 
 ALICE, BOB = 1001, 1002
 TAG = 77

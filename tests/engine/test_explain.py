@@ -99,3 +99,10 @@ def test_real_time_is_explained_with_its_times() -> None:
     assert case.steps[0].reason == (
         "T1 comes before T2, because T1 ended at 2 s and T2 began at 5 s, further apart than the clocks can be."
     )
+
+
+def test_a_write_skew_is_told_in_two_transactions_whoever_wrote_what_they_read() -> None:
+    found = rejected("[x:=1] | [y:=2] | [x==1 y==2 x:=3<1] | [x==1 y==2 y:=4<2]")
+    assert [transaction.txn for transaction in found.transactions] == [2, 3]
+    assert found.anomaly == "write skew"
+    assert "T1 read y at 2 and T2 replaced 2 by 4" in found.cases[0].steps[0].reason

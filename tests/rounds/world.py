@@ -1,20 +1,18 @@
 """A small world from a seed: a toy database, collectors whose sessions come and go, fences, and what each recorded.
 
 The database runs transactions step by step: one at a time, or on snapshots, fresh or stale, or seeing whatever is
-committed, or anything at all; what was recorded is then, often, spoilt in one or two places. The same recording can be
-had as one `History` and as fragments on the wire, cut and interleaved at random.
+committed, or anything at all; what was recorded is then, often, spoilt in a few places. How it goes on the wire is in
+`schedule.py`. A world can be made without some of its transactions (t3), operations (o17) and events of sessions (e2),
+so that one that shows a bug can be made smaller.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
 
 from mussurana.verifier.history import INITIAL, NO_VALUE, UNKNOWN_TIME, History, HistoryBuilder, Status
 from mussurana.wire import FENCE_KEY, write_id
-from mussurana.wire import history_pb2 as wire
 
 STYLES = ("serial", "serial", "snapshot", "snapshot", "stale snapshot", "read committed", "anything")
 STEP_NS = 1_000_000_000
@@ -26,6 +24,18 @@ class Operation:
     key: int
     version: int
     previous: int = -1  # for writes: the version replaced, -1 if not recorded
+    number: int = -1
+
+    @property
+    def seen(self) -> int:
+        """The version it saw, -1 for none."""
+        return self.previous if self.is_write else self.version
+
+    def see(self, version: int) -> None:
+        if self.is_write:
+            self.previous = version
+        else:
+            self.version = version
 
 
 @dataclass
@@ -35,6 +45,20 @@ class Transaction:
     times: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
     ops: list[Operation] = field(default_factory=list)
     is_fence: bool = False
+    opens: bool = False  # the write fence with which its session begins, or begins again
+    number: int = -1
+    drawn: int = 0  # how many write ids its collector had drawn when it was recorded
+
+
+@dataclass
+class Event:
+    what: str  # open, idle, close
+    session: Session
+    number: int = -1
+    drawn: int = 0
+
+
+Item = Transaction | Event
 
 
 @dataclass
@@ -44,7 +68,6 @@ class Session:
     must_fence: bool = True
     epoch: int = 0
     since_fence: int = 0
-    closed: bool = False
     running: Running | None = None
 
 
@@ -52,13 +75,18 @@ class Session:
 class Collector:
     id: bytes
     tag: int
+    skew_ns: int = 0  # how far its clock is off
     counter: int = 0
     sessions: list[Session] = field(default_factory=list)
-    recorded: list[Transaction | tuple[str, Session]] = field(default_factory=list)  # or an event: open, idle, close
+    recorded: list[Item] = field(default_factory=list)
 
     def write_id(self) -> int:
         self.counter += 1
         return write_id(self.tag, self.counter)
+
+    def record(self, item: Item) -> None:
+        item.drawn = self.counter
+        self.recorded.append(item)
 
 
 @dataclass
@@ -70,37 +98,80 @@ class Running:
     own: dict[int, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Shape:
+    """What kind of world it is."""
+
+    style: str
+    focus: float  # how often the one that runs goes on before anybody else does
+    txns: int
+    keys: int
+    read_share: float
+    late_read_share: float  # towards the end, when much has been forgotten
+    replaced_share: float  # of the writes that say what they replaced
+    fence_every: int
+    fence_races: float  # of the fences that somebody else overtakes, so that they are tried again
+    in_doubt: float
+    spoilt: float  # the chance of one more wrong record
+    collectors: int
+    skew_ns: int
+    timed: float  # of the transactions whose times are known in full; below 0, none has any
+
+    @staticmethod
+    def random(rng: Random) -> Shape:
+        style = rng.choice(STYLES)
+        blind = rng.random() < 0.3  # writes that nobody reads for long, so that their order stays open
+        read_share = rng.choice((0.02, 0.1, 0.3)) if blind else rng.choice((0.2, 0.5, 0.8))
+        return Shape(
+            style=style,
+            focus=1.0 if style == "serial" and rng.random() < 0.5 else rng.choice((0.0, 0.5, 0.9)),
+            txns=rng.choice((25, 40, 40, 60) if blind else (*(8, 15, 25, 40) * 4, 80, 150)),
+            keys=rng.choice((2, 3, 5, 8) if blind else (1, 2, 3, 5, 8, 20)),
+            read_share=read_share,
+            late_read_share=0.8 if blind else read_share,
+            replaced_share=0.0 if blind else rng.choice((0.0, 0.3, 1.0)),
+            fence_every=rng.choice((1, 2, 3) if blind else (1, 2, 3, 5, 10)),
+            fence_races=rng.choice((0.0, 0.0, 0.3)),
+            in_doubt=rng.choice((0.0, 0.0, 0.1, 0.3)),
+            spoilt=rng.choice((0.0, 0.3, 0.5, 0.8)),
+            collectors=rng.choice((1, 2, 3)),
+            skew_ns=rng.choice((0, 0, 0, STEP_NS // 3, 2 * STEP_NS)),
+            timed=rng.choice((-1.0, -1.0, 1.0) if blind else (-1.0, 0.0, 0.7, 1.0, 1.0)),
+        )
+
+
 class World:
-    def __init__(self, seed: int, txns: int | None = None) -> None:
+    def __init__(self, seed: int, without: frozenset[str] = frozenset(), shape: Shape | None = None) -> None:
         self.rng = rng = Random(seed)
-        self.style = rng.choice(STYLES)
-        self.focus = 1.0 if self.style == "serial" and rng.random() < 0.5 else rng.choice((0.0, 0.5, 0.9))
-        self.keys = list(range(1, 1 + rng.choice((1, 2, 3, 5, 8))))
-        self.read_share = rng.choice((0.2, 0.5, 0.8))
-        self.replaced_share = rng.choice((0.0, 0.3, 1.0))
-        self.fence_every = rng.choice((1, 2, 3, 5))
-        self.in_doubt = rng.choice((0.0, 0.0, 0.1))
+        self.shape = shape or Shape.random(rng)
+        self.style = self.shape.style
+        self.keys = list(range(1, 1 + self.shape.keys))
         self.state: dict[int, int] = {}
         self.counts: dict[int, int] = {}
         self.old: list[tuple[dict[int, int], dict[int, int]]] = [({}, {})]
         self.all_versions: dict[int, list[int]] = {}
         self.epochs: dict[int, int] = {0: 0}
         self.now_ns = 10**18
-        self.collectors = [Collector(bytes([n]) * 16, 100 + n) for n in range(rng.choice((1, 2, 3)))]
+        skews = [rng.randint(-self.shape.skew_ns, self.shape.skew_ns) for _ in range(self.shape.collectors)]
+        self.collectors = [Collector(bytes([n]) * 16, 100 + n, skew) for n, skew in enumerate(skews)]
         self.order: list[Transaction] = []  # as they ended
-        self._run(txns or rng.choice((8, 15, 25, 40)))
-        while rng.random() < 0.4:
+        self._run(self.shape.txns)
+        while rng.random() < self.shape.spoilt:
             self._spoil()
+        self._number()
+        self.gone: set[str] = set()
+        self._leave_out(without)
 
     # Running
 
     def _run(self, left: int) -> None:
         rng = self.rng
         sessions = [self._open() for _ in range(rng.choice((1, 2, 3, 4)))]
+        closed: list[Session] = []
         while left > 0 or any(session.running for session in sessions):
             self.now_ns += STEP_NS
             busy = [session for session in sessions if session.running]
-            one = busy[0] if busy and rng.random() < self.focus else rng.choice(sessions)
+            one = busy[0] if busy and rng.random() < self.shape.focus else rng.choice(sessions)
             if one.running:
                 self._go_on(one)
                 continue
@@ -108,28 +179,32 @@ class World:
                 continue
             chance = rng.random()
             if chance < 0.03:
-                one.collector.recorded.append(("close", one))
+                one.collector.record(Event("close", one))
                 sessions.remove(one)
-                sessions.append(self._open())
+                sessions.append(self._open(closed.pop() if closed and rng.random() < 0.5 else None))
+                closed.append(one)
             elif chance < 0.06 and not one.must_fence:
                 one.must_fence = True
-                one.collector.recorded.append(("idle", one))
-            elif one.must_fence or one.since_fence >= self.fence_every:
+                one.collector.record(Event("idle", one))
+            elif one.must_fence or one.since_fence >= self.shape.fence_every:
                 left -= 1
                 self._fence(one)
             else:
                 left -= 1
                 self._begin(one)
 
-    def _open(self) -> Session:
-        collector = self.rng.choice(self.collectors)
-        session = Session(collector, len(collector.sessions))
-        collector.sessions.append(session)
-        collector.recorded.append(("open", session))
+    def _open(self, again: Session | None = None) -> Session:
+        session = again
+        if session is None:
+            collector = self.rng.choice(self.collectors)
+            session = Session(collector, len(collector.sessions))
+            collector.sessions.append(session)
+        session.must_fence = True
+        session.collector.record(Event("open", session))
         return session
 
     def _begin(self, session: Session) -> None:
-        age = self.rng.choice((1, 1, 2, 3)) if self.style == "stale snapshot" else 1
+        age = self.rng.choice((1, 1, 2, 3, 8)) if self.style == "stale snapshot" else 1
         snapshot, counts = self.old[-min(age, len(self.old))]
         txn = Transaction(session)
         txn.times[:2] = [self.now_ns, self.now_ns + self.rng.choice((0, STEP_NS // 2))]
@@ -158,41 +233,33 @@ class World:
         else:
             seen = (self.state if self.style == "serial" else running.snapshot).get(key, 0)
         ops = running.txn.ops
-        if rng.random() < self.read_share:
+        late = len(self.order) > 0.6 * self.shape.txns
+        if rng.random() < (self.shape.late_read_share if late else self.shape.read_share):
             ops.append(Operation(False, key, seen))
             if rng.random() < 0.7:
                 return
         version = running.txn.session.collector.write_id()
         self.all_versions.setdefault(key, []).append(version)
-        ops.append(Operation(True, key, version, seen if rng.random() < self.replaced_share else -1))
+        ops.append(Operation(True, key, version, seen if rng.random() < self.shape.replaced_share else -1))
         running.own[key] = version
 
     def _end(self, running: Running) -> None:
         rng, txn = self.rng, running.txn
-        overtaken = any(self.counts.get(key, 0) != running.seen_count.get(key, 0) for key in running.own)
         if self.style == "serial":
             # Optimistic: whoever saw something that has changed since is rolled back.
-            seen = [op for op in txn.ops if not op.is_write or op.previous >= 0]
-            overtaken = any(
-                self.state.get(op.key, 0) != op.version and op.version not in running.own.values()
-                for op in seen
-                if not op.is_write
-            ) or any(
-                op.previous >= 0 and self.state.get(op.key, 0) != op.previous and op.previous not in self._own(txn)
-                for op in txn.ops
-                if op.is_write
-            )
+            own = {op.version for op in txn.ops if op.is_write}
+            outside = (op for op in txn.ops if op.seen >= 0 and op.seen not in own)
+            overtaken = any(self.state.get(op.key, 0) != op.seen for op in outside)
+        else:
+            overtaken = any(self.counts.get(key, 0) != running.seen_count.get(key, 0) for key in running.own)
         refused = overtaken and (self.style == "serial" or "snapshot" in self.style)
         takes_effect = rng.random() < 0.93 and not refused
         txn.status = Status.COMMITTED if takes_effect else Status.ABORTED
-        if rng.random() < self.in_doubt:
+        if rng.random() < self.shape.in_doubt:
             txn.status = Status.IN_DOUBT
         if takes_effect:
             self._install(running.own)
         self._finish(txn)
-
-    def _own(self, txn: Transaction) -> set[int]:
-        return {op.version for op in txn.ops if op.is_write}
 
     def _install(self, own: dict[int, int]) -> None:
         self.state = self.state | own
@@ -203,7 +270,12 @@ class World:
         txn.times[2] = max(self.now_ns - self.rng.choice((0, STEP_NS // 4)), txn.times[1])
         txn.times[3] = 0 if txn.status == Status.IN_DOUBT else self.now_ns + self.rng.choice((0, STEP_NS // 3))
         txn.times[3] = txn.times[3] and max(txn.times[2:])
-        txn.session.collector.recorded.append(txn)
+        txn.times = [time and time + txn.session.collector.skew_ns for time in txn.times]
+        if self.shape.timed < 0:
+            txn.times = [0, 0, 0, 0]
+        elif self.rng.random() >= self.shape.timed:
+            txn.times[self.rng.choice((1, 2))] = 0
+        txn.session.collector.record(txn)
         self.order.append(txn)
 
     def _fence(self, session: Session) -> None:
@@ -215,16 +287,21 @@ class World:
             session.epoch = epoch
             txn.ops.append(Operation(False, FENCE_KEY, seen))
         else:
-            session.epoch = epoch + 1
             version = session.collector.write_id()
-            self.epochs[version] = epoch + 1
-            self._install({FENCE_KEY: version})
+            txn.opens = session.must_fence
+            if self.rng.random() < self.shape.fence_races:
+                txn.status = Status.ABORTED  # it will be tried again
+            else:
+                session.epoch = epoch + 1
+                self.epochs[version] = epoch + 1
+                self._install({FENCE_KEY: version})
             if self.rng.random() < 0.5:
                 txn.ops.append(Operation(False, FENCE_KEY, seen))
                 seen = -1
             txn.ops.append(Operation(True, FENCE_KEY, version, seen))
-        session.must_fence = False
-        session.since_fence = 0
+        if txn.status == Status.COMMITTED:
+            session.must_fence = False
+            session.since_fence = 0
         self._finish(txn)
 
     # Spoiling
@@ -235,33 +312,80 @@ class World:
         if not txns:
             return
         kind = rng.random()
-        txn = rng.choice(txns)
+        txn = rng.choice(txns[-1 - len(txns) // 3 :] if kind < 0.3 or kind > 0.85 else txns)
         if kind < 0.8:
-            seeing = [op for op in txn.ops if not op.is_write or op.previous >= 0]
+            seeing = [op for op in txn.ops if op.seen >= 0]
             if not seeing:
                 return
             op = rng.choice(seeing)
             versions = [0, *self.all_versions.get(op.key, [])]
-            if rng.random() < 0.1:
+            if kind < 0.3:  # something that is long gone
+                versions = versions[: 1 + len(versions) // 3]
+            elif rng.random() < 0.1:
                 collector = rng.choice([some for some in self.collectors if some.recorded])
                 versions = [collector.write_id()]  # nobody wrote it
-            if op.is_write:
-                op.previous = rng.choice(versions)
-            else:
-                op.version = rng.choice(versions)
+            op.see(rng.choice(versions))
         elif kind < 0.9:
-            other = rng.choice(txns)
+            other = rng.choice(txns[: 1 + len(txns) // 3] if rng.random() < 0.5 else txns)
             if Status.IN_DOUBT not in (txn.status, other.status):
                 txn.times, other.times = other.times, txn.times
         else:
             txn.status = rng.choice((Status.COMMITTED, Status.ABORTED))
-            txn.times[3] = txn.times[3] or txn.times[2]
+            txn.times[3] = max(txn.times)
+
+    # Leaving out
+
+    def _number(self) -> None:
+        ops = 0
+        for number, txn in enumerate(self.order):
+            txn.number = number
+            for op in txn.ops:
+                op.number, ops = ops, ops + 1
+        events = (item for collector in self.collectors for item in collector.recorded if isinstance(item, Event))
+        for number, event in enumerate(events):
+            event.number = number
+
+    def parts(self) -> list[str]:
+        """What can be left out one by one, the largest first; see `_leave_out` for fences."""
+        here = [txn for txn in self.order if f"t{txn.number}" not in self.gone]
+        events = [item for collector in self.collectors for item in collector.recorded if isinstance(item, Event)]
+        return [
+            *(f"t{txn.number}" for txn in reversed(here)),
+            *(f"e{event.number}" for event in events if f"e{event.number}" not in self.gone and event.what != "open"),
+            *(f"o{op.number}" for txn in here if not txn.is_fence for op in txn.ops),
+        ]
+
+    def _leave_out(self, without: frozenset[str]) -> None:
+        """Who saw a fence that is left out saw the one before it. One that opens a session goes after all others."""
+        instead: dict[int, int] = {}
+        self.gone |= {part for part in without if part[0] == "e"}
+        for txn in self.order:
+            left = [op for op in txn.ops if f"o{op.number}" not in without]
+            if f"t{txn.number}" in without and not (txn.opens and self._is_needed(txn, without)):
+                self.gone.add(f"t{txn.number}")
+                if txn.is_fence and txn.ops[-1].is_write and txn.status == Status.COMMITTED:
+                    instead[txn.ops[-1].version] = max(op.seen for op in txn.ops)
+            elif not txn.is_fence:
+                txn.ops = left
+        for txn in self.order:
+            for op in txn.ops:
+                while txn.is_fence and op.seen in instead:
+                    op.see(instead[op.seen])
+
+    def _is_needed(self, opening: Transaction, without: frozenset[str]) -> bool:
+        return any(
+            txn.session is opening.session and txn is not opening and f"t{txn.number}" not in without
+            for txn in self.order
+        )
+
+    def has(self, item: Item) -> bool:
+        return ("t" if isinstance(item, Transaction) else "e") + str(item.number) not in self.gone
 
     # As one history
 
     def history(self) -> History:
         build = HistoryBuilder()
-        for txn in self.order:
+        for txn in filter(self.has, self.order):
             times = [time or UNKNOWN_TIME for time in txn.times]
             name = f"c{txn.session.collector.tag}/s{txn.session.number}"
             build.transaction(
@@ -274,76 +398,3 @@ class World:
                 else:
                     build.read(str(op.key), op.version or INITIAL)
         return build.finish()
-
-    # On the wire
-
-    def fragments(self, rng: Random) -> Iterator[tuple[bytes, wire.Fragment]]:
-        """Everything that was recorded, cut into fragments that arrive in any order; each collector's in its own."""
-        queues = [(collector, list(self._cut(collector, rng))) for collector in self.collectors]
-        queues = [queue for queue in queues if queue[1]]
-        while queues:
-            collector, parts = rng.choice(queues)
-            yield collector.id, parts.pop(0)
-            queues = [queue for queue in queues if queue[1]]
-
-    def _cut(self, collector: Collector, rng: Random) -> Iterator[wire.Fragment]:
-        left = collector.recorded
-        sequence = 0
-        while left:
-            size = rng.choice((1, 2, 3, 5, 10, 100))
-            part, left = left[:size], left[size:]
-            # What comes before and after the transactions of a fragment has its own fragments, so that order is kept.
-            runs: list[list[Transaction | tuple[str, Session]]] = []
-            for item in part:
-                if not runs or isinstance(item, tuple) or isinstance(runs[-1][-1], tuple):
-                    runs.append([])
-                runs[-1].append(item)
-            for at, run in enumerate(runs):
-                sequence += 1
-                rest = [*(item for later in runs[at + 1 :] for item in later), *left]
-                yield self._fragment(collector, sequence, run, rest)
-
-    def _fragment(
-        self,
-        collector: Collector,
-        sequence: int,
-        run: list[Transaction | tuple[str, Session]],
-        rest: list[Transaction | tuple[str, Session]],
-    ) -> wire.Fragment:
-        fragment = wire.Fragment(sequence=sequence, sealed_ns=sequence)
-        unsent = [op.version for txn in rest if isinstance(txn, Transaction) for op in txn.ops if op.is_write]
-        settled = min((version & 0xFFFFFFFF for version in unsent), default=collector.counter + 1)
-        fragment.write_ids.add(tag=collector.tag, settled=settled)
-        txns = []
-        for item in run:
-            if isinstance(item, Transaction):
-                txns.append(item)
-            else:
-                what, session = item
-                event = {"open": wire.SessionEvent.OPEN, "idle": wire.SessionEvent.IDLE}
-                fragment.session_event.add(
-                    what=event.get(what, wire.SessionEvent.CLOSE), session=session.number, fenced=what == "open"
-                )
-        write_columns(fragment, txns)
-        return fragment
-
-
-def write_columns(fragment: wire.Fragment, txns: list[Transaction]) -> None:
-    ops = [op for txn in txns for op in txn.ops]
-    kinds: list[int] = [wire.READ if not op.is_write else wire.WRITE if op.previous < 0 else wire.UPDATE for op in ops]
-
-    def pack(code: str, values: list[int]) -> bytes:
-        return struct.pack(f"<{len(values)}{code}", *values)
-
-    fragment.txn_count = len(txns)
-    fragment.txn_session = pack("I", [txn.session.number for txn in txns])
-    fragment.txn_status = pack("B", [txn.status for txn in txns])
-    fragment.txn_begin_ns = pack("q", [txn.times[0] for txn in txns])
-    fragment.txn_begun_ns = pack("q", [txn.times[1] for txn in txns])
-    fragment.txn_commit_ns = pack("q", [txn.times[2] for txn in txns])
-    fragment.txn_committed_ns = pack("q", [txn.times[3] for txn in txns])
-    fragment.txn_op_count = pack("I", [len(txn.ops) for txn in txns])
-    fragment.op_kind = pack("B", kinds)
-    fragment.op_key = pack("Q", [op.key for op in ops])
-    fragment.op_version = pack("Q", [op.version for op in ops])
-    fragment.op_previous = pack("Q", [op.previous for op in ops if op.is_write and op.previous >= 0])

@@ -13,6 +13,7 @@ from random import Random
 from mussurana.verifier.engine.graph import Graph, build_graph, keeps_sessions
 from mussurana.verifier.engine.resolve import resolve
 from mussurana.verifier.history import INITIAL, UNKNOWN_TIME, History, HistoryBuilder, Status
+from mussurana.verifier.verdict import Settings
 from tests.random_history import SECOND_NS, random_settings
 
 
@@ -75,6 +76,32 @@ def busy_graph(seed: int) -> Graph | None:
     settings = random_settings(rng)
     graph = build_graph(resolved, settings, keeps_sessions(settings))
     return None if graph.chains.clash is not None else graph
+
+
+def wide_graph(seed: int) -> Graph:
+    """The graph of a history with so many sessions that clocks have several blocks, and keys several words of rows.
+
+    A version is mostly read just after it was written, so that there is much to derive.
+    """
+    rng = Random(seed)
+    build = HistoryBuilder()
+    latest: dict[str, list[int]] = {"x": [INITIAL], "y": [INITIAL]}
+    for txn in range(150):
+        build.transaction(f"s{rng.randrange(250)}")
+        written = rng.choice("xxxy-")
+        for key in "xy":
+            if key == written:
+                build.write(key, txn + 1)
+                latest[key].append(txn + 1)
+            elif rng.random() < 0.6:
+                build.read(key, rng.choice(latest[key][-2:]))
+    level = rng.choice(("serializable", "strong-session-si"))
+    return build_graph(resolve(build.finish()), Settings(level), True)
+
+
+@cache
+def wide_graphs(count: int = 12) -> list[tuple[int, Graph]]:
+    return [(seed, graph) for seed in range(count) if (graph := wide_graph(seed)).chains.clash is None]
 
 
 @cache

@@ -35,7 +35,7 @@ def test_possible_edges_are_those_of_undecided_pairs_up_to_what_is_implied() -> 
     left = 0
     for seed, graph, pruned, by_hand in pruned_graphs(600):
         opened, split = pruned.open, graph.level.split
-        clocks = pruned.clock, pruned.chain_of, pruned.index_in_chain, pruned.settled, pruned.settled_start
+        clocks = pruned.clock, pruned.chain_of, pruned.index_in_chain, pruned.before
         matter = pairs_that_matter(graph, by_hand)
         expected = [edge for c, d in matter for edge in (*c.edges_if_before(d), *d.edges_if_before(c))]
         open_heads = {chain.head for pair in matter for chain in pair}

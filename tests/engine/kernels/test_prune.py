@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from mussurana.verifier.engine import prune
-from tests.engine.kernels.busy_history import busy_graphs
+from mussurana.verifier.engine.graph import Graph
+from tests.engine.kernels.busy_history import busy_graphs, wide_graphs
 from tests.engine.twins import (
     chains_by_key,
     clock_reach,
@@ -35,6 +36,18 @@ def test_pruning_decides_exactly_what_trying_all_pairs_decides() -> None:
     assert min(seen.values()) > 30
 
 
+def test_pruning_decides_the_same_when_a_key_has_more_rows_than_a_word_has_bits() -> None:
+    rows_max = chains_max = 0
+    for seed, graph in wide_graphs():
+        problem = pruning_complaint(graph, prune_by_hand(graph))
+        assert not problem, f"wide_graph({seed}): {problem}"
+        pruned = prune.prune(graph)
+        rows_max = max(rows_max, int(np.diff(pruned.heads.key_row).max()))
+        chains_max = max(chains_max, pruned.clock.shape[1])
+    assert rows_max > 64
+    assert chains_max > 64
+
+
 def test_initial_versions_come_first_before_anything_else_is_derived() -> None:
     for seed, graph in busy_graphs(500):
         pruned = prune.prune(graph)
@@ -53,49 +66,69 @@ def test_initial_versions_come_first_before_anything_else_is_derived() -> None:
 def test_pruning_does_not_depend_on_how_much_room_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     graphs = busy_graphs(300)
     with_room = [prune.prune(graph) for _, graph in graphs]
-    make_room = prune.DerivedEdges.make_room
     calls = 0
 
-    def make_little_room(derived: prune.DerivedEdges) -> None:
-        """Grow as usual, and then keep only two more places than there were."""
+    def with_little_more_room(found: prune.Found) -> prune.Found:
         nonlocal calls
         calls += 1
-        size = len(derived.next_out) + 2
-        make_room(derived)
-        derived.next_out, derived.next_in = derived.next_out[:size].copy(), derived.next_in[:size].copy()
-        derived.found = prune.Found(*(column[:size].copy() for column in derived.found))
+        return prune.Found(*(np.append(column, np.zeros(2, column.dtype)) for column in found))
 
-    monkeypatch.setattr(prune.DerivedEdges, "make_room", make_little_room)
+    monkeypatch.setattr(prune, "with_more_room", with_little_more_room)
     for (seed, graph), expected in zip(graphs, with_room, strict=True):
         pruned = prune.prune(graph)
         assert pruned.cyclic == expected.cyclic, f"busy_graph({seed})"
         assert pruned.derived_start == expected.derived_start, f"busy_graph({seed})"
         assert edge_list(pruned.edges) == edge_list(expected.edges), f"busy_graph({seed})"
-        assert pruned.settled.tolist() == expected.settled.tolist(), f"busy_graph({seed})"
+        assert pruned.before.tolist() == expected.before.tolist(), f"busy_graph({seed})"
     assert calls > 3 * len(graphs)
 
 
-def test_rows_are_settled_when_all_their_heads_are_decided() -> None:
-    """Not always at once, since only chains whose clocks changed are looked at; but what is settled is decided."""
-    decided = settled = 0
-    for seed, graph in busy_graphs(500):
+def test_more_room_keeps_what_was_found() -> None:
+    found = prune.with_more_room(prune.Found(*(np.empty(0, np.int32) for _ in range(5))))
+    assert len(found.source) == prune.EDGES_ROOM_MIN
+    for column in found:
+        column[:] = np.arange(len(column))
+    more = prune.with_more_room(found)
+    for column in more:
+        assert column[: len(found.source)].tolist() == list(range(len(found.source)))
+        assert len(column) == 2 * len(found.source)
+
+
+@covers(prune.all_before)
+@pytest.mark.parametrize("graphs", [busy_graphs(500), wide_graphs()], ids=["busy", "wide"])
+def test_rows_are_marked_when_all_their_heads_come_before(graphs: list[tuple[int, Graph]]) -> None:
+    """Not always at once, since only rows where clocks changed are looked at; but what is marked is true."""
+    true = marked = 0
+    for seed, graph in graphs:
         pruned = prune.prune(graph)
         if pruned.cyclic:
             continue
         opened, heads = pruned.open, pruned.heads
         reach = clock_reach(pruned.clock, pruned.chain_of, pruned.index_in_chain)
-        before = reach[np.ix_(opened.commit_tail, opened.begin_head)]
-        known = before | before.T | np.eye(opened.size, dtype=bool)
         for c, key in enumerate(opened.key.tolist()):
-            if opened.key_start[key + 1] - opened.key_start[key] < 2:
-                continue
             for i, row in enumerate(range(heads.key_row[key], heads.key_row[key + 1])):
-                all_known = known[c, heads.chain[heads.row_start[row] : heads.row_start[row + 1]]].all()
-                is_settled = pruned.settled[pruned.settled_start[c] + i] != 0
-                assert all_known or not is_settled, f"busy_graph({seed})"
-                decided += all_known
-                settled += is_settled
-    assert settled > 0.8 * decided > 1000
+                others = set(heads.chain[heads.row_start[row] : heads.row_start[row + 1]].tolist()) - {c}
+                come_before = all(reach[opened.commit_tail[d], opened.begin_head[c]] for d in others)
+                is_marked = prune.all_before(heads, pruned.before, i, c)
+                assert come_before or not is_marked, f"graph {seed}"
+                true += come_before and bool(others)
+                marked += is_marked and bool(others)
+    assert marked > 0.8 * true > 1000
+
+
+@covers(prune.number_rows)
+def test_rows_are_numbered_by_key_as_their_graph_chains_appear() -> None:
+    for seed in range(500):
+        rng = Random(seed)
+        chain_count = rng.randint(1, 6)
+        keys = [[rng.randrange(chain_count) for _ in range(rng.randint(0, 8))] for _ in range(rng.randint(1, 5))]
+        key_start = np.array([0, *np.cumsum([len(key) for key in keys])], np.int64)
+        chain = np.array([s for key in keys for s in key], np.int32)
+        row_of, key_row, row_chain = prune.number_rows(key_start, chain, chain_count)
+        rows = [(k, s) for k, key in enumerate(keys) for s in dict.fromkeys(key)]
+        assert row_chain.tolist() == [s for _, s in rows]
+        assert key_row.tolist() == [sum(k < key for k, _ in rows) for key in range(len(keys) + 1)]
+        assert row_of.tolist() == [rows.index((k, s)) for k, key in enumerate(keys) for s in key]
 
 
 @covers(prune.last_readers)

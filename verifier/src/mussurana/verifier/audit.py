@@ -8,6 +8,7 @@ replayed, event by event; a counterexample is refuted by trying every order of t
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from itertools import combinations
 from math import inf
@@ -28,7 +29,7 @@ LEVELS = {  # one transaction at a time; session order; real time into commits; 
     "strong-session-si": (False, True, True, False),
     "strong-si": (False, True, True, True),
 }
-State = dict[int, list[int]]  # the versions that a key holds: only the last one of a register, all of a list
+State = dict[int, list[int]]  # the versions that a key holds, of a register the last one; under ~key, those replaced
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,8 @@ class Rules:
         # Versions that others may have written: to have seen one demands nothing of the named transactions.
         others = (t for t, status in enumerate(self.status) if t not in named and status != ABORTED)
         self.outside = {(key, value) for txn in others for _, _, key, value, _ in self.writes[txn]}
+        written = Counter((key, value) for writes in self.writes for _, _, key, value, _ in writes)
+        self.once = {version for version, times in written.items() if times == 1}
 
     def before(self, first: int, second: int) -> bool:
         """Must event `first` come before event `second`, whatever they read and write?"""
@@ -86,8 +89,15 @@ class Rules:
         for _, kind, key, value, _ in self.writes[txn]:
             if kind == WRITE:
                 state[key] = []
+                state.setdefault(~key, []).extend(self.replaced(txn, key))
             state.setdefault(key, []).append(value)
         return ""
+
+    def replaced(self, txn: int, key: int) -> list[int]:
+        """The version of others that a transaction put an end to: it saw it, wrote the key, and it is written once."""
+        kind, value, previous = next((op[1], op[3], op[4]) for op in self.ops[txn] if op[2] == key)
+        saw = value if kind == READ else previous
+        return [saw] if (key, saw) in self.once else []
 
     def unexplained(self, txn: int, state: State) -> str:
         """What a transaction saw that it could not have seen, had it begun in this state."""
@@ -107,7 +117,8 @@ class Rules:
             elif saw == NO_VALUE or mine:
                 fits = saw == NO_VALUE or saw == mine[-1]
             else:
-                fits = (key, saw) in self.outside or saw == (there or [INITIAL])[-1]
+                elsewhere = (key, saw) in self.outside and saw not in state.get(~key, [])
+                fits = elsewhere or saw == (there or [INITIAL])[-1]
                 fits = fits and external.setdefault(key, saw) == saw
             if not fits:
                 version = f"version {self.history.value_name(saw)} of {self.history.key_names[key]}"

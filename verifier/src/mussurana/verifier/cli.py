@@ -12,7 +12,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from mussurana.verifier.commands import ask, replay, serve
+from mussurana.verifier.commands import ask, demo, replay, serve
 from mussurana.verifier.commands.base import (
     ACCEPTED,
     BAD_INPUT,
@@ -41,6 +41,7 @@ FORMATS = {
     "dbcop": "dbcop: history.bincode, or the folder it is in",
     "elle-edn": "Jepsen / Elle, list-append and rw-register: *.edn",
     "elle-json": "the same in JSON: *.json, *.jsonl",
+    "spool": "what collectors recorded: a folder with *.seg, or with folders of them; read only",
     "text": "r(k,v,s,t) and w(k,v,s,t) of PolySI, Plume and AWDIT: *.txt",
     "viper": "Viper's JSON logs: a folder with J*.log or json/J*.log",
 }
@@ -64,9 +65,9 @@ def parser() -> Parser:
     add_check(commands)
     add_audit(commands)
     add_convert(commands)
-    add_demo(commands)
-    for module in (serve, ask, replay):
+    for module in (serve, ask, replay, demo):
         module.add(commands)
+    add_collector(commands)
     return top
 
 
@@ -153,17 +154,13 @@ def add_convert(commands: Commands) -> None:
     add_format(command, "--to", "target_format", "by how its name ends")
 
 
-def add_demo(commands: Commands) -> None:
-    command = commands.add_parser(
-        "demo",
-        help="see an accepted and a rejected history",
-        description="Check two simulated databases at two levels.",
-        epilog=listed("exit codes", {"0": "all verdicts were as expected", "1": "one was not"}),
-    )
-    command.set_defaults(run=run_demo, parser=command)
-    command.add_argument(
-        "--out", type=Path, default=Path("out/demo"), metavar="FOLDER", help="where files go (default: %(default)s)"
-    )
+def add_collector(commands: Commands) -> None:
+    """The collector's own commands, where it is installed beside the verifier."""
+    try:
+        from mussurana.collector.adopt_command import add_commands
+    except ImportError:
+        return
+    add_commands(commands)
 
 
 def add_format(command: Parser, option: str, name: str, default: str) -> None:
@@ -262,15 +259,6 @@ def run_convert(options: argparse.Namespace) -> int:
     lines += [f"  lost when writing: {left_out.count:,} × {left_out.what}" for left_out in lost]
     say("\n".join(lines) + "\n")
     return 0
-
-
-def run_demo(options: argparse.Namespace) -> int:
-    from mussurana.verifier.progress import compiling_announced
-
-    with compiling_announced():
-        from mussurana.verifier.demo import demo
-
-        return demo(options.out, say)
 
 
 def rendered(result: Result, source: str, suffix: str, color: bool = False) -> str:

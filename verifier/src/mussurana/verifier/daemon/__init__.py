@@ -1,6 +1,6 @@
 """`mussurana serve`: takes in fragments, keeps them safe, verifies them in rounds and says what it found.
 
-    ingest ── commit ── log ── feed ── verify ── tell ── journal, violations ── board ── query, metrics, http
+    ingest ── commit ── log ── feed ── verify ── tell ── journal, violations ── board ── query, metrics, http, web
                          │               │                    └ webhook
                          └ sequences     └ checkpointing ── checkpoint
 

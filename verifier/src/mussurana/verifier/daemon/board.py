@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+from mussurana.verifier.daemon.gaps import Gaps
 from mussurana.verifier.daemon.journal import Round
 from mussurana.verifier.rounds.outcome import Gauges
 
@@ -42,9 +44,14 @@ class Progress:
 @dataclass
 class Board:
     progress: Progress = field(default_factory=Progress)  # replaced as a whole
+    gaps: Gaps = field(default_factory=Gaps)
     _rounds: deque[Round] = field(default_factory=lambda: deque(maxlen=ROUNDS_SHOWN_MAX))
     _last: dict[str, Round] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def say(self, now_ns: int, **changes: Any) -> None:
+        """Where verification stands. From its own thread only."""
+        self.progress = replace(self.progress, said_ns=now_ns, **changes)
 
     def publish(self, rounds: tuple[Round, ...]) -> None:
         with self._lock:

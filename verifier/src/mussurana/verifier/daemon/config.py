@@ -102,7 +102,15 @@ class Auth:
 @dataclass(frozen=True)
 class Http:
     listen: str = option(
-        "127.0.0.1:7702", optional_address, "Where /metrics, /-/healthy and /-/ready are served; empty for nowhere."
+        "127.0.0.1:7702",
+        optional_address,
+        "Where the web page, /metrics, /-/healthy and /-/ready are served; empty for nowhere.",
+    )
+    insecure: bool = option(
+        False,
+        flag,
+        "Show the web page, with the SQL and the keys that it quotes, to whoever can reach `listen`, although there is "
+        "no `auth.tokens_file`.",
     )
 
 

@@ -7,13 +7,13 @@ it was set.
 from __future__ import annotations
 
 import difflib
-import ipaddress
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from mussurana.verifier.daemon.config import ENVIRONMENT_PREFIX, Config, Option, options, tables
+from mussurana.verifier.daemon.values import is_loopback
 
 
 class ConfigError(Exception):
@@ -103,7 +103,7 @@ def _contradictions(config: Config) -> Iterator[str]:
         yield "tls.certificate_file, tls.key_file: one is not enough, both belong together"
     if tls.client_authority_file and not tls.certificate_file:
         yield "tls.client_authority_file: needs tls.certificate_file and tls.key_file as well"
-    if not tls.certificate_file and not config.ingest.insecure and not _is_loopback(config.ingest.listen):
+    if not tls.certificate_file and not config.ingest.insecure and not is_loopback(config.ingest.listen):
         yield (
             f"ingest.listen: {config.ingest.listen} can be reached from other machines; "
             "set tls.certificate_file and tls.key_file, or ingest.insecure = true"
@@ -121,11 +121,3 @@ def _contradictions(config: Config) -> Iterator[str]:
             yield f"{key}: there is no file {file}"
     if config.data.exists() and not config.data.is_dir():
         yield f"data: {config.data} is not a directory"
-
-
-def _is_loopback(listen: str) -> bool:
-    host = listen.rpartition(":")[0].strip("[]")
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from google.protobuf.message import DecodeError
 
+from mussurana.verifier.daemon.gaps import REASON_CHARACTERS_MAX, Gap, Gaps
 from mussurana.verifier.daemon.log import FRAGMENT, LOST, Entry
 from mussurana.verifier.daemon.machine import Machine
 from mussurana.verifier.daemon.metrics import Metrics
@@ -27,9 +28,11 @@ class Feeder:
         fed: Sequences,
         metrics: Metrics,
         refuse: Callable[[bytes, str], None] = lambda collector, message: None,
+        gaps: Gaps | None = None,
     ) -> None:
         """`refuse` is told of a fragment that the machine did not take, and whose it was."""
         self.machine, self.fed, self._metrics, self._refuse = machine, fed, metrics, refuse
+        self._gaps = gaps or Gaps()
 
     def feed(self, entry: Entry) -> Fragment | None:
         """Returns the fragment, if it was a new one."""
@@ -53,7 +56,8 @@ class Feeder:
             self._lose(entry, entry.sequence, entry.sequence, f"not understood: {error}", "not understood")
             self._refuse(entry.collector, str(error))
         else:
-            self._metrics.gaps.labels("declared").inc(len(fragment.gap))
+            for declared in fragment.gap:
+                self._note(entry, "declared", declared.reason, txns=declared.txn_count)
             self._metrics.count_reports(entry.collector, fragment)
         self.fed.note(entry.collector, entry.sequence, entry.received_ns)
         return fragment
@@ -70,7 +74,7 @@ class Feeder:
         if last < first:
             return
         self.machine.lose(entry.collector, first, last, reason, entry.received_ns)
-        self._metrics.gaps.labels(cause).inc()
+        self._note(entry, cause, reason, fragments=last - first + 1)
         logger.warning(
             "fragments %d to %d of collector %s are a gap: %s",
             first,
@@ -79,3 +83,8 @@ class Feeder:
             reason,
             extra={"event": "gap", "collector": entry.collector.hex(), "cause": cause},
         )
+
+    def _note(self, entry: Entry, cause: str, reason: str, fragments: int = 0, txns: int = 0) -> None:
+        self._metrics.gaps.labels(cause).inc()
+        shown = reason[:REASON_CHARACTERS_MAX]
+        self._gaps.note(Gap(entry.received_ns, entry.collector, cause, shown, fragments, txns))

@@ -24,6 +24,7 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from mussurana.verifier.daemon.statements import Statements
 from mussurana.verifier.rounds.outcome import RoundOutcome
 from mussurana.wire.history_pb2 import Coverage, Fragment
 
@@ -191,6 +192,7 @@ class Metrics:
         self.observed = Observed()
         for collector in (self.round_seconds, self.verification_lag_seconds, self.observed):
             registry.register(collector)
+        self.statements = Statements()
         self._totals: dict[tuple[bytes, str, str, int], int] = {}
         self._fences: dict[bytes, tuple[int, int, float]] = {}
 
@@ -216,8 +218,11 @@ class Metrics:
             self._totals[key] = seen.statement_count
             if seen.observed == Coverage.FULL:
                 self.observed_statements.inc(increase)
+                self.statements.saw_fully(increase)
             elif seen.observed in Coverage.Observed.values():
-                self.unobserved_statements.labels(Coverage.Observed.Name(seen.observed).lower()).inc(increase)
+                observed = Coverage.Observed.Name(seen.observed).lower()
+                self.unobserved_statements.labels(observed).inc(increase)
+                self.statements.missed(seen.table, seen.shape, observed, increase, fragment.sealed_ns)
         while len(self._totals) > COVERAGE_KEYS_MAX:
             del self._totals[next(iter(self._totals))]
         if fragment.HasField("fences"):

@@ -44,6 +44,10 @@ class Query:
         )
 
     async def status(self, _request: wire.StatusRequest, _context: Context) -> wire.StatusReply:
+        return self.status_now()
+
+    def status_now(self, collectors_max: int = COLLECTORS_MAX) -> wire.StatusReply:
+        """From any thread."""
         service = self._service
         progress = service.board.progress
         reply = wire.StatusReply(
@@ -58,7 +62,7 @@ class Query:
             checkpoint_ns=service.checkpoints.written_ns,
             violations=len(service.violations.summaries()),
             level=[self._level(level) for level in service.config.verify.levels],
-            collector=[_collector(info) for info in self._collectors()],
+            collector=[_collector(info) for info in self._collectors()[:collectors_max]],
             now_ns=service.clock.now_ns(),
         )
         if gauges := progress.gauges:

@@ -1,8 +1,9 @@
 """The daemon as a whole: puts its parts together, starts and ends them in the right order, and minds the signals.
 
 The main thread runs the event loop with gRPC. Other threads: commit (log), verify (machine, journal, checkpoints),
-http, webhook. At start everything that is needed to take fragments comes first; the machine, which may have to be
-compiled and has the log since the last checkpoint before it, catches up in its own thread.
+http (one per connection), sampler (for the web page), webhook. At start everything that is needed to take fragments
+comes first; the machine, which may have to be compiled and has the log since the last checkpoint before it, catches up
+in its own thread.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ from mussurana.verifier.daemon.tell import Teller
 from mussurana.verifier.daemon.tls import Certificates, TlsError
 from mussurana.verifier.daemon.verify import Verification
 from mussurana.verifier.daemon.violations import Violations
+from mussurana.verifier.daemon.web.access import Access
+from mussurana.verifier.daemon.web.site import Site
 from mussurana.verifier.daemon.webhook import Webhook
 
 SERVER_OPTIONS = [
@@ -118,7 +121,7 @@ class Service:
             self.journal,
             checkpoint,
             Checkpointing(self.checkpoints, self.log, self.journal, self.metrics, intervals),
-            Teller(self.journal, self.violations, self.board, self.metrics, self.webhook.wake),
+            Teller(self.journal, self.violations, self.board, self.clock, self.metrics, self.webhook.wake),
             self.board,
             self.clock,
             self.metrics,
@@ -136,7 +139,9 @@ class Service:
             self._must_wait,
         )
         self.query = Query(self)
-        self.http = HttpServer(config.http.listen, self.metrics, self.not_ready) if config.http.listen else None
+        http = config.http
+        self.site = Site(self, Access(lambda: self._tokens, http.listen, http.insecure))
+        self.http = HttpServer(http.listen, self.metrics, self.not_ready, self.site.answer) if http.listen else None
         self.metrics.observed.add(lambda: machine_metrics(self, levels))
         self.metrics.observed.add(lambda: storage_metrics(self))
         self.metrics.observed.add(
@@ -164,6 +169,7 @@ class Service:
         await server.start()
         self._serving = True
         if self.http:
+            self.site.sampler.start()
             self.http.start()
         self.webhook.start()
         self.verification.start()
@@ -197,6 +203,7 @@ class Service:
         await asyncio.to_thread(self.webhook.close)
         if self.http:
             await asyncio.to_thread(self.http.close)
+            await asyncio.to_thread(self.site.sampler.close)
         if self.has_ended:
             for part in (self.log, self.journal, self.violations):
                 part.close()

@@ -9,11 +9,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from time import monotonic
 from typing import Any, TypeVar
 
 from mussurana.verifier.daemon.board import Board
+from mussurana.verifier.daemon.clock import Clock
 from mussurana.verifier.daemon.journal import Journal, Step
 from mussurana.verifier.daemon.metrics import Metrics
 from mussurana.verifier.daemon.violations import Violations
@@ -37,12 +37,13 @@ class Teller:
         journal: Journal,
         violations: Violations,
         board: Board,
+        clock: Clock,
         metrics: Metrics,
         announce: Callable[[], None] = lambda: None,
     ) -> None:
         """`announce` is called when there are new violations."""
-        self._journal, self._violations, self._board, self._metrics = journal, violations, board, metrics
-        self._announce = announce
+        self._journal, self._violations, self._board = journal, violations, board
+        self._clock, self._metrics, self._announce = clock, metrics, announce
         self._give_up = threading.Event()
         self._give_up_at = 0.0
 
@@ -83,11 +84,11 @@ class Teller:
                 trouble = f"the journal cannot be written: {error.strerror or error}"
                 if not self._board.progress.trouble:
                     logger.error("verification waits: %s", trouble, extra={"event": "disk_trouble"})
-                self._board.progress = replace(self._board.progress, trouble=trouble)
+                self._board.say(self._clock.now_ns(), trouble=trouble)
                 if self._give_up.wait(RETRY_SECONDS) and monotonic() > self._give_up_at:
                     raise Stopped from error
             else:
                 if self._board.progress.trouble:
                     logger.info("verification goes on", extra={"event": "disk_recovered"})
-                    self._board.progress = replace(self._board.progress, trouble="")
+                    self._board.say(self._clock.now_ns(), trouble="")
                 return result

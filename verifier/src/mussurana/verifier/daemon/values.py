@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Callable
 from pathlib import Path
 
@@ -82,3 +83,11 @@ def url(value: object) -> str:
     if value != "" and not text(value).startswith(("http://", "https://")):
         raise ValueError("expected an address that starts with http:// or https://")
     return text(value)
+
+
+def is_loopback(listen: str) -> bool:
+    host = listen.rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from time import monotonic
 from typing import Any
 
@@ -140,8 +139,9 @@ class Verification:
     def _prepared(self) -> Feeder:
         checkpoint = self._checkpoint
         machine = self._make_machine(checkpoint.state if checkpoint else None)
+        fed = checkpoint.fed.copy() if checkpoint else Sequences()
         self._checkpoint = None  # its state may be large, and is in the machine now
-        feeder = Feeder(machine, checkpoint.fed.copy() if checkpoint else Sequences(), self._metrics, self._refuse)
+        feeder = Feeder(machine, fed, self._metrics, self._refuse, self._board.gaps)
         first = next(iter(segment_numbers(self._log.directory)), 1)
         if checkpoint is None and first > 1:
             logger.error("the log begins at segment %d and no checkpoint is left", first, extra={"event": "log_cut"})
@@ -283,4 +283,4 @@ class Verification:
 
     def _say(self, **changes: Any) -> None:
         """Where verification stands now, for everybody to see."""
-        self._board.progress = replace(self._board.progress, said_ns=self._clock.now_ns(), **changes)
+        self._board.say(self._clock.now_ns(), **changes)

@@ -16,7 +16,7 @@ import numpy as np
 
 from mussurana.verifier.engine.arrays import adjacency
 from mussurana.verifier.engine.problem import Problem
-from mussurana.verifier.engine.prune import Pruned, count_below, reaches
+from mussurana.verifier.engine.prune import Pruned, all_before, count_below, reaches
 from mussurana.verifier.history import Ints, SmallInts, offsets
 from mussurana.verifier.kernels import kernel
 
@@ -30,9 +30,7 @@ class Leftover:
 
 
 @kernel
-def possible_edges(
-    opened, heads, split, clock, chain_of, index_in_chain, settled, settled_start, source, target, is_open
-):
+def possible_edges(opened, heads, split, clock, chain_of, index_in_chain, before, source, target, is_open):
     """The edges that undecided pairs might bring, up to what known edges imply.
 
     Pre:  pruning has reached its fixpoint.
@@ -48,11 +46,14 @@ def possible_edges(
         key, tail = opened.key[c], opened.commit_tail[c]
         if opened.key_start[key + 1] - opened.key_start[key] < 2 or (not split and is_plain(opened, c)):
             continue
+        own = heads.row_of[c] - heads.key_row[key]
         for i in range(heads.key_row[key + 1] - heads.key_row[key]):
-            if settled[settled_start[c] + i]:
+            if all_before(heads, before, i, c):
                 continue
             row = heads.key_row[key] + i
             start, end = heads.row_start[row], heads.row_start[row + 1]
+            if heads.chain[start] != c and all_before(heads, before, own, heads.chain[start]):
+                continue  # all of the row comes after c; the clocks say so too, but are far away in memory
             # Before the window: heads known to come before c. After it: heads that c is known to come before.
             window = start + count_below(heads.place, start, end, clock[tail, heads.row_chain[row]])
             first = last = -1
@@ -144,7 +145,7 @@ def strong_components(node_count, out_start, out_to):
 def undecided(pruned: Pruned) -> tuple[np.ndarray, int, SmallInts, SmallInts]:
     """Which open chains are in undecided pairs, how many such pairs there are, and the edges that they might bring."""
     is_open = np.zeros(pruned.open.size, np.uint8)
-    clocks = pruned.clock, pruned.chain_of, pruned.index_in_chain, pruned.settled, pruned.settled_start
+    clocks = pruned.clock, pruned.chain_of, pruned.index_in_chain, pruned.before
     room = 2 * len(pruned.edges.source)  # usually enough; if not, the second try has what it needs
     while True:
         source, target = np.empty(room, np.int32), np.empty(room, np.int32)
@@ -157,13 +158,13 @@ def undecided(pruned: Pruned) -> tuple[np.ndarray, int, SmallInts, SmallInts]:
 
 def leave_over(pruned: Pruned, preference: SmallInts) -> Leftover:
     """The search problem that pruning left, in node numbers of its own. `preference` orders the graph's nodes."""
-    graph, opened, known = pruned.graph, pruned.open, pruned.edges
+    graph, opened = pruned.graph, pruned.open
     if pruned.too_wide:
         is_open = (np.diff(opened.key_start)[opened.key] > 1).astype(np.uint8)
         pairs, component, component_count = opened.pairs, np.zeros(graph.node_count, np.int32), 1
     else:
         is_open, pairs, source, target = undecided(pruned)
-        sources, targets = np.concatenate([known.source, source]), np.concatenate([known.target, target])
+        sources, targets = np.concatenate([pruned.source, source]), np.concatenate([pruned.target, target])
         component, component_count = strong_components(
             graph.node_count, *adjacency(sources, targets, graph.node_count)[:2]
         )
@@ -178,7 +179,7 @@ def leave_over(pruned: Pruned, preference: SmallInts) -> Leftover:
     nodes = np.flatnonzero(inside)
     number = np.full(graph.node_count, -1, np.int32)
     number[nodes] = np.arange(len(nodes), dtype=np.int32)
-    kept = inside[known.source] & (component[known.source] == component[known.target])
+    kept = inside[pruned.source] & (component[pruned.source] == component[pruned.target])
 
     # Readers outside the component are in no cycle; they follow from the order found.
     post_of = np.repeat(np.arange(opened.size), np.diff(opened.post_start))
@@ -192,8 +193,8 @@ def leave_over(pruned: Pruned, preference: SmallInts) -> Leftover:
         undecided_pairs=pairs,
         problem=Problem(
             node_count=len(nodes),
-            source=number[known.source[kept]],
-            target=number[known.target[kept]],
+            source=number[pruned.source[kept]],
+            target=number[pruned.target[kept]],
             preference=number[preference[inside[preference]]],
             group_start=np.append(new_group, len(chains)),
             group_chain=in_order.astype(np.int32),

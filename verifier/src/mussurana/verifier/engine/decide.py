@@ -112,8 +112,8 @@ def _decide(
 def likely_order(pruned: Pruned) -> SmallInts:
     """An order of all nodes that follows the known edges and is probably close to what happened.
 
-    The number of nodes that are known to come before a node grows along every edge, and on real histories it
-    tells time better than the clients' clocks do (docs/design.md has the figures).
+    The number of nodes that are known to come before a node grows along every edge, and it tells time about as well as
+    the clients' clocks, which not every history has (docs/design.md has the figures).
     """
     if pruned.too_wide:
         return pruned.order
@@ -133,15 +133,12 @@ def _order_all(pruned: Pruned, leftover: Leftover, solution: Ordered) -> SmallIn
     before, after = chain[neighbours], chain[neighbours + 1]
     counts = np.diff(opened.post_start)[before]
     posts = ranges(opened.post_start[before], opened.post_start[before + 1])
-    source = np.concatenate([pruned.edges.source, opened.commit_tail[before], opened.post[posts]])
-    target = np.concatenate(
-        [pruned.edges.target, opened.begin_head[after], np.repeat(opened.commit_head[after], counts)]
-    )
+    source = np.concatenate([pruned.source, opened.commit_tail[before], opened.post[posts]])
+    target = np.concatenate([pruned.target, opened.begin_head[after], np.repeat(opened.commit_head[after], counts)])
     n = pruned.graph.node_count
     out_start, out_to, _ = adjacency(source, target, n)
-    none = np.full(n, -1, np.int32)
     order = np.empty(n, np.int32)
-    done = topological_order(n, out_start, out_to, none, none, none, order)
+    done = topological_order(n, out_start, out_to, order)
     assert done == n, "the solver's order contradicts the known edges"
     return order
 

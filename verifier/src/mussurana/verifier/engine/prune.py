@@ -8,7 +8,8 @@ Chain d must come before chain c of the same key when the other order would clos
 Enumerating all pairs of chains of a hot key would be quadratic. But clocks count along graph chains: for a chain c
 and a graph chain s, the heads on s that satisfy this are a prefix of those on s. One look-up and a binary search find
 the last of them, and it is enough to order that one: the earlier ones come before it, so their edges are implied.
-What is left between the prefix and the heads known to come later is undecided, and goes to the solver.
+What is left between the prefix and the heads known to come later is undecided, and goes to the solver. A bit for each
+chain and row of its key says that the whole row comes before it, so that nobody looks there again.
 
 The initial version's chain comes before all others of its key; that is where pruning starts.
 """
@@ -22,25 +23,42 @@ import numpy as np
 
 from mussurana.verifier.engine.arrays import adjacency, group_by
 from mussurana.verifier.engine.graph import RW, WW, Edges, Graph
-from mussurana.verifier.engine.reach import clock_type, count_reaching, cover_by_chains, topological_order
+from mussurana.verifier.engine.reach import (
+    block_shift,
+    clock_type,
+    count_reaching,
+    cover_by_chains,
+    extend_rows,
+    sort_again,
+    topological_order,
+)
 from mussurana.verifier.history import Ints, SmallInts, offsets
 from mussurana.verifier.kernels import kernel
 
 CLOCK_BYTES_MAX = 1 << 30  # more would not pay: a graph that needs it has hardly any order to prune with
+EDGES_ROOM_MIN = 1024  # places for the edges that pruning finds, to begin with
 
 
 class Heads(NamedTuple):
-    """Begins of the heads of open chains, by key, graph chain and place on it. A *row* is a key on one graph chain."""
+    """Begins of the heads of open chains, by key, graph chain and place on it. A *row* is a key on one graph chain.
+
+    The rows of a key are in the order of their first heads, as the open chains are.
+    """
 
     key_row: Ints  # rows of key k: key_row[k] : key_row[k + 1]
     row_chain: SmallInts  # per row: its graph chain
     row_start: Ints  # entries of row i: row_start[i] : row_start[i + 1]
     place: SmallInts  # per entry: index on the graph chain
     chain: SmallInts  # per entry: the open chain whose head this is
+    row_of: SmallInts  # per open chain: the row that has its head
+    word: Ints  # per open chain: where its bits start in `Pruned.before`, one for each row of its key
 
 
 class Open(NamedTuple):
-    """The version chains whose order is open: all that do not start with the initial version, grouped by key."""
+    """The version chains whose order is open: all that do not start with the initial version.
+
+    They are grouped by key, and in each key in the order of their heads in a topological order: likely the right one.
+    """
 
     key_start: Ints  # open chains of key k: key_start[k] : key_start[k + 1]
     key: SmallInts
@@ -51,6 +69,7 @@ class Open(NamedTuple):
     commit_tail: SmallInts
     post_start: Ints  # begins of the readers of the last version, the last one on each graph chain
     post: SmallInts
+    edges_max: int  # how many edges there can be from one chain to another
     # per key: the chain of the initial version
     first_tail: SmallInts  # commit node of its last version, -1 if nobody replaced the initial one
     first_tail_version: SmallInts
@@ -89,10 +108,9 @@ class Pruned:
     too_wide: bool  # there was no room for clocks: nothing is pruned but the order of initial versions
     open: Open
     heads: Heads
-    settled: (
-        np.ndarray
-    )  # for each open chain and each row of its key: the row's heads are all known to be before or after it
-    settled_start: Ints
+    before: Ints  # bits: all other heads of a row come before an open chain (see Heads.word); 0 says nothing
+    source: SmallInts  # the ends of enough edges: what the others say follows from these
+    target: SmallInts
     chain_of: SmallInts
     index_in_chain: SmallInts
     clock: np.ndarray
@@ -129,6 +147,12 @@ def last_readers(version, reader_start, reader, begin, chain_of, index_in_chain,
 def reaches(clock, chain_of, index_in_chain, u, v):
     """Whether u reaches v or is v."""
     return clock[v, chain_of[u]] > index_in_chain[u]
+
+
+@kernel
+def all_before(heads, before, i, c):
+    """Whether all other heads in the i-th row of its key are known to come before chain c. False if nobody looked."""
+    return (before[heads.word[c] + (i >> 6)] >> (i & 63)) & 1 != 0
 
 
 @kernel
@@ -178,89 +202,109 @@ def order_initial_chains(opened, heads, found, count, key):
 
 @kernel
 def order_forced_chains(
-    opened, heads, clock, chain_of, index_in_chain, changed, settled, settled_start, found, count, c
+    opened, heads, place, row_place, clock, chain_of, index_in_chain, changed, shift, before, found, count, c
 ):
     """Add the edges for pairs of chains that have only one possible order, given the clocks.
 
-    Only chains whose clocks changed are looked at, and of each only the rows that are not settled: all heads of a
-    settled row are known to be before or after it. Starts at chain `c` with `count` edges found. Returns (edges found,
-    next chain); there was no room for more if that is not the end.
+    Pre:  `place` is a topological order; row_place has the places of the first heads of rows; a bit of `before` is set
+          only if all heads of its row come before its chain, given the edges found so far.
+    Post: the same, with more bits set.
+
+    Only chains whose clocks changed are looked at, and of each only rows where they did. A row is left out if its heads
+    are known to come before the chain, or if they are all later in the order than what its clocks are of. Where d
+    comes before c, so does all that comes before d, and needs no edges of its own; this is why chains are looked at in
+    their likely order, and rows from the last one on.
+
+    Starts at chain `c` with `count` edges found. Returns (edges found, next chain); there was no room for more if that
+    is not the end.
     """
     while c < len(opened.head_version):
+        tail, posts, posts_end = opened.commit_tail[c], opened.post_start[c], opened.post_start[c + 1]
+        grown, latest = changed[tail], place[tail]
+        for at in range(posts, posts_end):
+            grown |= changed[opened.post[at]]
+            latest = max(latest, place[opened.post[at]])
         key = opened.key[c]
-        rows = heads.key_row[key + 1] - heads.key_row[key]
-        stale = changed[opened.commit_tail[c]] != 0
-        for at in range(opened.post_start[c], opened.post_start[c + 1]):
-            stale = stale or changed[opened.post[at]] != 0
-        if not stale or opened.key_start[key + 1] - opened.key_start[key] < 2:
+        first_row, rows = heads.key_row[key], heads.key_row[key + 1] - heads.key_row[key]
+        if grown == 0 or opened.key_start[key + 1] - opened.key_start[key] < 2:
             c += 1
             continue
+        if count + rows * opened.edges_max > len(found.source):
+            break
         # A head's commit comes right after its begin, so that begins below n - 1 have their commits below n.
         behind = index_in_chain[opened.commit_head[c]] - index_in_chain[opened.begin_head[c]]
-        start_count = count
-        full = False
-        for i in range(rows):
-            if settled[settled_start[c] + i]:
+        bits = heads.word[c]
+        for i in range(rows - 1, -1, -1):
+            row = first_row + i
+            column = heads.row_chain[row]
+            if (
+                (before[bits + (i >> 6)] >> (i & 63)) & 1
+                or row_place[row] > latest
+                or (grown >> (column >> shift)) & 1 == 0
+            ):
                 continue
-            row = heads.key_row[key] + i
+            limit = np.int64(clock[tail, column])
+            for at in range(posts, posts_end):
+                limit = max(limit, np.int64(clock[opened.post[at], column]) - behind)
             first, end = heads.row_start[row], heads.row_start[row + 1]
-            limit = np.int64(clock[opened.commit_tail[c], heads.row_chain[row]])
-            for at in range(opened.post_start[c], opened.post_start[c + 1]):
-                limit = max(limit, np.int64(clock[opened.post[at], heads.row_chain[row]]) - behind)
-            below = first + count_below(heads.place, first, end, limit)
-            after, last = below, below - 1
+            after = first + count_below(heads.place, first, end, limit)
+            last = after - 1
             if after < end and heads.chain[after] == c:
                 after += 1
             if last >= first and heads.chain[last] == c:
                 last -= 1
-            if after == end or reaches(
-                clock, chain_of, index_in_chain, opened.commit_tail[c], opened.begin_head[heads.chain[after]]
-            ):
-                settled[settled_start[c] + i] = 1
+            if after == end:
+                before[bits + (i >> 6)] |= 1 << (i & 63)
             if last < first:
                 continue
             d = heads.chain[last]
-            if count + 1 + opened.post_start[d + 1] - opened.post_start[d] > len(found.source):
-                full = True
-                break
+            for word in range((rows + 63) >> 6):
+                before[bits + word] |= before[heads.word[d] + word]
             version, next_version = opened.tail_version[d], opened.head_version[c]
             if not reaches(clock, chain_of, index_in_chain, opened.commit_tail[d], opened.begin_head[c]):
                 count = put(found, count, opened.commit_tail[d], opened.begin_head[c], WW, version, next_version)
             for at in range(opened.post_start[d], opened.post_start[d + 1]):
                 if not reaches(clock, chain_of, index_in_chain, opened.post[at], opened.commit_head[c]):
                     count = put(found, count, opened.post[at], opened.commit_head[c], RW, version, next_version)
-        if full:
-            # Not all of this chain's edges fit: take back what it settled and let the caller come again with more room.
-            count = start_count
-            for i in range(rows):
-                settled[settled_start[c] + i] = 0
-            break
         c += 1
     return count, c
 
 
-def sort_heads(opened: Open, chain_of: SmallInts, index_in_chain: SmallInts) -> Heads:
-    key, key_count = opened.key, len(opened.key_start) - 1
-    place, chain = index_in_chain[opened.begin_head], chain_of[opened.begin_head]
-    by_place = group_by(place, int(place.max(initial=-1)) + 1)[1]
-    by_chain = by_place[group_by(chain[by_place], int(chain.max(initial=-1)) + 1)[1]]
-    entry = by_chain[group_by(key[by_chain], key_count)[1]]
-    new_row = np.ones(len(entry), bool)
-    new_row[1:] = (np.diff(key[entry]) != 0) | (np.diff(chain[entry]) != 0)
-    row_start = np.append(np.flatnonzero(new_row), len(entry))
-    first = entry[row_start[:-1]]
-    return Heads(
-        key_row=offsets(np.bincount(key[first], minlength=key_count)),
-        row_chain=chain[first],
-        row_start=row_start,
-        place=place[entry],
-        chain=entry.astype(np.int32),
-    )
+@kernel
+def number_rows(key_start, chain, chain_count):
+    """Number the rows of each key as they appear. Returns (row of each open chain, key_row, row_chain)."""
+    row_of = np.empty(len(chain), np.int32)
+    row_chain = np.empty(len(chain), np.int32)
+    key_row = np.zeros(len(key_start), np.int64)
+    latest = np.full(chain_count, -1, np.int64)  # the latest row on each graph chain
+    rows = 0
+    for key in range(len(key_start) - 1):
+        for c in range(key_start[key], key_start[key + 1]):
+            if latest[chain[c]] < key_row[key]:
+                latest[chain[c]] = rows
+                row_chain[rows] = chain[c]
+                rows += 1
+            row_of[c] = latest[chain[c]]
+        key_row[key + 1] = rows
+    return row_of, key_row, row_chain[:rows].copy()
 
 
-def find_open(graph: Graph, chain_of: SmallInts, index_in_chain: SmallInts, chain_count: int) -> Open:
+def sort_heads(opened: Open, chain_of: SmallInts, index_in_chain: SmallInts, chain_count: int) -> Heads:
+    row_of, key_row, row_chain = number_rows(opened.key_start, chain_of[opened.begin_head], chain_count)
+    row_start, entry = group_by(row_of, len(row_chain))
+    place = index_in_chain[opened.begin_head[entry]]
+    word = offsets((np.diff(key_row)[opened.key] + 63) // 64)
+    return Heads(key_row, row_chain, row_start, place, entry.astype(np.int32), row_of, word)
+
+
+def find_open(graph: Graph, order: SmallInts, chain_of: SmallInts, index_in_chain: SmallInts, chain_count: int) -> Open:
     chains, key_count = graph.chains, int(np.count_nonzero(graph.version_txn < 0))
-    head, tail = chains.chain_head[key_count:], chains.chain_tail[key_count:]
+    place = np.zeros(graph.node_count, np.int32)
+    place[order] = np.arange(graph.node_count, dtype=np.int32)
+    head = chains.chain_head[key_count:]
+    by_place = group_by(place[graph.begin[graph.version_txn[head]]], graph.node_count)[1]
+    likely = by_place[group_by(graph.version_key[head[by_place]], key_count)[1]]
+    head, tail = head[likely], chains.chain_tail[key_count:][likely]
     first_tail = chains.chain_tail[:key_count]
     key = graph.version_key[head]
     readers = chains.reader_start, chains.reader, graph.begin, chain_of, index_in_chain, chain_count
@@ -277,6 +321,7 @@ def find_open(graph: Graph, chain_of: SmallInts, index_in_chain: SmallInts, chai
         commit_tail=graph.commit[graph.version_txn[tail]],
         post_start=post_start,
         post=post,
+        edges_max=1 + int(np.diff(post_start).max(initial=0)),
         first_tail=np.where(first_writer >= 0, graph.commit[first_writer], -1).astype(np.int32),
         first_tail_version=first_tail,
         first_post_start=first_post_start,
@@ -284,120 +329,78 @@ def find_open(graph: Graph, chain_of: SmallInts, index_in_chain: SmallInts, chai
     )
 
 
-class DerivedEdges:
-    """Edges found by pruning, in growing columns and as linked lists from both ends."""
-
-    def __init__(self, node_count: int) -> None:
-        self.count = 0
-        self.first_out = np.full(node_count, -1, np.int32)
-        self.first_in = np.full(node_count, -1, np.int32)
-        self.next_out = np.empty(0, np.int32)
-        self.next_in = np.empty(0, np.int32)
-        self.found = Found(*(np.empty(0, dtype) for dtype in (np.int32, np.int32, np.uint8, np.int32, np.int32)))
-        self.fresh = np.ones(node_count, np.uint8)  # per node: a new edge leads to it
-        self.make_room()
-
-    def make_room(self) -> None:
-        size = max(1024, 2 * len(self.next_out))
-
-        def longer(old: np.ndarray) -> np.ndarray:
-            new = np.empty(size, old.dtype)
-            new[: self.count] = old[: self.count]
-            return new
-
-        self.next_out, self.next_in = longer(self.next_out), longer(self.next_in)
-        self.found = Found(*map(longer, self.found))
-
-    def link(self, count: int) -> None:
-        """Take the edges up to `count` into the lists, and mark their targets as fresh."""
-        ends = self.found.source, self.found.target
-        lists = self.first_out, self.first_in, self.next_out, self.next_in
-        link_edges(*ends, *lists, self.count, count, self.fresh)
-        self.count = count
-
-    def edges(self) -> Edges:
-        return Edges(*(column[: self.count] for column in self.found))
-
-
-@kernel
-def link_edges(source, target, first_out, first_in, next_out, next_in, start, end, fresh):
-    """Put edges start .. end into the lists of their ends and mark their targets as fresh."""
-    for e in range(start, end):
-        next_out[e] = first_out[source[e]]
-        first_out[source[e]] = e
-        next_in[e] = first_in[target[e]]
-        first_in[target[e]] = e
-        fresh[target[e]] = 1
+def with_more_room(found: Found) -> Found:
+    size = max(EDGES_ROOM_MIN, 2 * len(found.source))
+    longer = Found(*(np.empty(size, column.dtype) for column in found))
+    for new, old in zip(longer, found, strict=True):
+        new[: len(old)] = old
+    return longer
 
 
 def prune(graph: Graph) -> Pruned:
     """Derive known edges until nothing changes, or until they form a cycle."""
-    n = graph.node_count
-    own = graph.edges
-    out_start, out_to, _ = adjacency(own.source, own.target, n)
+    n, own = graph.node_count, graph.edges
+    order = np.zeros(n, np.int32)
+    acyclic = topological_order(n, *adjacency(own.source, own.target, n)[:2], order) == n
     in_start, in_from, _ = adjacency(own.target, own.source, n)
-    order = np.empty(n, np.int32)
-    derived = DerivedEdges(n)
-    derived_start = [len(own.source)]
-
-    def sort() -> bool:
-        lists = derived.first_out, derived.next_out, derived.found.target
-        return bool(topological_order(n, out_start, out_to, *lists, order) == n)
-
-    acyclic = sort()
     # With a cycle there is no order to cover by chains, and no clock either.
     chain_of, index_in_chain = np.zeros(n, np.int32), np.zeros(n, np.int32)
     chain_count = cover_by_chains(order, in_start, in_from, graph.next_node, chain_of, index_in_chain) if acyclic else 1
     places = chain_of, index_in_chain
-    opened = find_open(graph, *places, chain_count)
-    heads = sort_heads(opened, *places)
+    opened = find_open(graph, order, *places, chain_count)
+    heads = sort_heads(opened, *places, chain_count)
 
-    if acyclic:
-        key = 0
-        while True:
-            count, key = order_initial_chains(opened, heads, derived.found, derived.count, key)
-            derived.link(count)
-            if key == len(opened.key_start) - 1:
-                break
-            derived.make_room()
-        acyclic = sort()
+    found = Found(*(np.empty(0, dtype) for dtype in (np.int32, np.int32, np.uint8, np.int32, np.int32)))
+    count = key = 0
+    while acyclic:
+        count, key = order_initial_chains(opened, heads, found, count, key)
+        if key == len(opened.key_start) - 1:
+            break
+        found = with_more_room(found)
 
     clock_dtype = clock_type(int(index_in_chain.max(initial=0)) + 1)
     too_wide = n * chain_count * np.dtype(clock_dtype).itemsize > CLOCK_BYTES_MAX
     clock = np.zeros((n if acyclic and not too_wide else 0, chain_count), clock_dtype)
-    changed = np.zeros(n, np.uint8)
-    settled_start = offsets(np.diff(heads.key_row)[opened.key])
-    settled = np.zeros(int(settled_start[-1]), np.uint8)
-    while acyclic and not too_wide:
-        derived_start.append(len(own.source) + derived.count)
-        lists = derived.first_in, derived.next_in, derived.found.source
-        count_reaching(order, in_start, in_from, *lists, *places, derived.fresh, clock, changed)
-        derived.fresh[:] = 0
-        before = derived.count
+    changed, shift = np.zeros(n, np.int64), block_shift(chain_count)
+    before = np.zeros(int(heads.word[-1]), np.int64)
+    needed, fresh, place = np.ones(len(in_from), np.uint8), np.ones(n, np.uint8), np.empty(n, np.int32)
+    derived_start = [len(own.source)]
+    linked = 0  # so many of the edges found are in the rows of predecessors
+    while acyclic:
+        new = slice(linked, count)
+        in_start, in_from = extend_rows(in_start, in_from, needed, found.source[new], found.target[new])
+        needed = np.ones(len(in_from), np.uint8)
+        fresh[found.target[new]] = 1
+        linked = count
+        acyclic = sort_again(in_start, in_from, order)
+        if not acyclic or too_wide:
+            break
+        derived_start.append(len(own.source) + count)
+        place[order] = np.arange(n, dtype=np.int32)
+        count_reaching(order, place, in_start, in_from, needed, fresh, *places, clock, changed, shift)
+        fresh[:] = 0
+        row_place = place[opened.begin_head[heads.chain[heads.row_start[:-1]]]]
         chain = 0
         while True:
-            flags = changed, settled, settled_start
-            count, chain = order_forced_chains(
-                opened, heads, clock, *places, *flags, derived.found, derived.count, chain
-            )
-            derived.link(count)
+            clocks = clock, *places, changed, shift
+            count, chain = order_forced_chains(opened, heads, place, row_place, *clocks, before, found, count, chain)
             if chain == opened.size:
                 break
-            derived.make_room()
-        if derived.count == before:
+            found = with_more_room(found)
+        if count == linked:
             break
-        acyclic = sort()
 
     return Pruned(
         graph=graph,
-        edges=Edges.join([own, derived.edges()]),
+        edges=Edges.join([own, Edges(*(column[:count] for column in found))]),
         derived_start=derived_start,
         cyclic=not acyclic,
         too_wide=too_wide,
         open=opened,
         heads=heads,
-        settled=settled,
-        settled_start=settled_start,
+        before=before,
+        source=in_from[needed != 0],
+        target=np.repeat(np.arange(n, dtype=np.int32), np.diff(in_start))[needed != 0],
         chain_of=chain_of,
         index_in_chain=index_in_chain,
         clock=clock,

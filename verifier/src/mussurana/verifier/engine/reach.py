@@ -13,22 +13,18 @@ import numpy as np
 
 from mussurana.verifier.kernels import kernel
 
+BLOCKS_MAX = 62
+
 
 @kernel
-def topological_order(node_count, out_start, out_to, extra_out, extra_next, extra_to, order):
+def topological_order(node_count, out_start, out_to, order):
     """Fill `order` with the nodes in an order that all edges follow, first come first served. Returns how many got in.
 
-    Edges are the rows (out_start, out_to) and the linked lists that start at extra_out. Fewer than node_count means a
-    cycle.
+    Fewer than node_count means a cycle.
     """
     waiting = np.zeros(node_count, np.int32)
     for e in range(len(out_to)):
         waiting[out_to[e]] += 1
-    for u in range(node_count):
-        e = extra_out[u]
-        while e >= 0:
-            waiting[extra_to[e]] += 1
-            e = extra_next[e]
     done = 0
     for u in range(node_count):
         if waiting[u] == 0:
@@ -44,14 +40,6 @@ def topological_order(node_count, out_start, out_to, extra_out, extra_next, extr
             if waiting[v] == 0:
                 order[done] = v
                 done += 1
-        e = extra_out[u]
-        while e >= 0:
-            v = extra_to[e]
-            waiting[v] -= 1
-            if waiting[v] == 0:
-                order[done] = v
-                done += 1
-            e = extra_next[e]
     return done
 
 
@@ -91,63 +79,149 @@ def cover_by_chains(order, in_start, in_from, next_node, chain_of, index_in_chai
 
 
 @kernel
-def count_reaching(
-    order, in_start, in_from, extra_in, extra_next, extra_from, chain_of, index_in_chain, fresh, clock, changed
-):
+def sort_again(in_start, in_from, order):
+    """Rearrange `order` such that it follows all edges, and otherwise stays as it was. Returns whether that can be.
+
+    Goes through the old order and puts before each node those of its predecessors that are not there yet.
+    """
+    node_count = len(order)
+    done = np.zeros(node_count, np.uint8)  # 1: on the path at hand, 2: in the new order
+    cursor = in_start[:-1].copy()
+    path = np.empty(node_count, np.int32)
+    old = order.copy()
+    count = 0
+    for at in range(node_count):
+        if done[old[at]]:
+            continue
+        path[0] = old[at]
+        done[old[at]] = 1
+        depth = 1
+        while depth > 0:
+            v = path[depth - 1]
+            while cursor[v] < in_start[v + 1] and done[in_from[cursor[v]]] == 2:
+                cursor[v] += 1
+            if cursor[v] == in_start[v + 1]:
+                done[v] = 2
+                order[count] = v
+                count += 1
+                depth -= 1
+                continue
+            u = in_from[cursor[v]]
+            if done[u] == 1:
+                return False
+            done[u] = 1
+            path[depth] = u
+            depth += 1
+    return True
+
+
+@kernel
+def extend_rows(in_start, in_from, needed, source, target):
+    """Rows of predecessors without those that are not needed and with new edges. Returns (row starts, nodes)."""
+    node_count = len(in_start) - 1
+    start = np.zeros(node_count + 1, np.int64)
+    for v in range(node_count):
+        for i in range(in_start[v], in_start[v + 1]):
+            start[v + 1] += needed[i]
+    for e in range(len(target)):
+        start[target[e] + 1] += 1
+    for v in range(node_count):
+        start[v + 1] += start[v]
+    nodes = np.empty(start[node_count], np.int32)
+    cursor = start[:-1].copy()
+    for v in range(node_count):
+        for i in range(in_start[v], in_start[v + 1]):
+            if needed[i]:
+                nodes[cursor[v]] = in_from[i]
+                cursor[v] += 1
+    for e in range(len(target)):
+        nodes[cursor[target[e]]] = source[e]
+        cursor[target[e]] += 1
+    return start, nodes
+
+
+@kernel
+def count_reaching(order, place, in_start, in_from, needed, fresh, chain_of, index_in_chain, clock, changed, shift):
     """Bring `clock` up to date: how many nodes of each chain reach each node.
 
-    Pre:  `order` is a topological order; `clock` is zero, or right for the graph without the edges added since;
-          fresh[v] is 1 where v has a new incoming edge (everywhere, the first time).
-    Post: u reaches v, or u is v, iff clock[v, chain_of[u]] > index_in_chain[u]. changed[v] tells whether v's row grew.
+    Pre:  `order` is a topological order and `place` its inverse; `clock` is zero, or right for the graph without the
+          edges added since; fresh[v] is 1 where v has a new incoming edge (everywhere, the first time); `needed` is 1;
+          shift is block_shift(number of chains).
+    Post: u reaches v, or u is v, iff clock[v, chain_of[u]] > index_in_chain[u]. Bit b of changed[v] tells whether one
+          of the counts of v grew whose chains, shifted right by `shift`, are b. needed[i] is 0 only if in_from[i]
+          reaches another predecessor in its row.
     """
-    chains = clock.shape[1]
-    row = np.zeros(chains, clock.dtype)
-    place = np.empty(len(order), np.int32)
+    chains, width = clock.shape[1], 1 << shift
+    all_blocks = (1 << (((chains - 1) >> shift) + 1)) - 1
+    new = np.empty(chains, clock.dtype)
     for at in range(len(order)):
         v = order[at]
-        place[v] = at
-        stale = fresh[v] != 0
+        stale = all_blocks if fresh[v] else 0
         last = -1  # the last predecessor in the order; it is likely to have what the others have
         for i in range(in_start[v], in_start[v + 1]):
-            u = in_from[i]
-            stale = stale or changed[u] != 0
-            last = max(last, place[u])
-        e = extra_in[v]
-        while e >= 0:
-            u = extra_from[e]
-            stale = stale or changed[u] != 0
-            last = max(last, place[u])
-            e = extra_next[e]
+            stale |= changed[in_from[i]]
+            last = max(last, place[in_from[i]])
         changed[v] = 0
-        if not stale:
+        if stale == 0:
+            continue
+        row = clock[v]
+        if stale != all_blocks:
+            for i in range(in_start[v], in_start[v + 1]):
+                if changed[in_from[i]]:
+                    changed[v] |= merge_blocks(clock[in_from[i]], changed[in_from[i]], width, row)
             continue
         if last >= 0:
-            row[:] = clock[order[last]]
+            other = clock[order[last]]
+            for c in range(chains):  # a slice would do the same, but not as SIMD code
+                new[c] = other[c]
         else:
-            row[:] = 0
+            new[:] = 0
         for i in range(in_start[v], in_start[v + 1]):
-            merge_clock(clock, chain_of, index_in_chain, in_from[i], row)
-        e = extra_in[v]
-        while e >= 0:
-            merge_clock(clock, chain_of, index_in_chain, extra_from[e], row)
-            e = extra_next[e]
-        row[chain_of[v]] = index_in_chain[v] + 1
-        old = clock[v]
-        grown = 0
-        for c in range(chains):
-            grown |= row[c] ^ old[c]
-            old[c] = row[c]
-        changed[v] = grown != 0
+            u = in_from[i]
+            needed[i] = place[u] == last or merge_clock(clock, chain_of, index_in_chain, u, new)
+        new[chain_of[v]] = index_in_chain[v] + 1
+        for start in range(0, chains, width):
+            grew = replace_clock(new[start : start + width], row[start : start + width])
+            changed[v] |= grew << (start >> shift)
 
 
 @kernel
 def merge_clock(clock, chain_of, index_in_chain, u, row):
-    """Take into `row` all that reaches u. A row that has u already has all of that: reaching is transitive."""
+    """Take into `row` all that reaches u. Returns whether it was not there: what has u has all that reaches u."""
     if row[chain_of[u]] > index_in_chain[u]:
-        return
+        return False
     other = clock[u]
     for c in range(len(row)):  # without a branch, so that it becomes SIMD code
         row[c] = max(row[c], other[c])
+    return True
+
+
+@kernel
+def merge_blocks(other, blocks, width, row):
+    """Take the given blocks of a clock into another one. Returns those that grew."""
+    grown = 0
+    block = 0
+    while blocks >> block != 0:
+        if (blocks >> block) & 1:
+            start = block * width
+            mine, theirs = row[start : start + width], other[start : start + width]
+            more = False
+            for c in range(len(mine)):
+                more |= theirs[c] > mine[c]
+                mine[c] = max(mine[c], theirs[c])
+            grown |= more << block
+        block += 1
+    return grown
+
+
+@kernel
+def replace_clock(new, row):
+    """Copy `new` into `row`. Returns whether that changes it."""
+    changes = False
+    for c in range(len(row)):
+        changes |= new[c] != row[c]
+        row[c] = new[c]
+    return changes
 
 
 @kernel
@@ -180,3 +254,15 @@ def clock_type(chain_length_max: int) -> type[np.unsignedinteger[Any]]:
     if chain_length_max < 2**8:
         return np.uint8
     return np.uint16 if chain_length_max < 2**16 else np.uint32
+
+
+def block_shift(chains: int) -> int:
+    """How chains are put together to tell which counts of a clock changed: chain c belongs to block c >> shift.
+
+    The blocks are the bits of a number, without its sign. Where there are few chains, each is a block of its own; else
+    blocks are wide enough for SIMD code.
+    """
+    shift = 0 if chains <= BLOCKS_MAX else 6
+    while (chains - 1) >> shift >= BLOCKS_MAX:
+        shift += 1
+    return shift

@@ -11,7 +11,7 @@ for one that nobody saw, having aborted explains at least as much as having comm
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -62,6 +62,7 @@ class Resolved:
     repeated_values: int  # writes of a value that was written to the same key before
     ambiguous_reads: int
     impossible: tuple[Impossible, ...]
+    founded: np.ndarray  # bool per key: its initial version stands for one that was left out; see `foundations`
 
 
 @kernel
@@ -356,6 +357,7 @@ def resolve(history: History) -> Resolved:
         repeated_values=int(repeated_values),
         ambiguous_reads=int(np.count_nonzero(ours & (what == AMBIGUOUS))),
         impossible=impossible,
+        founded=np.zeros(key_count, bool),
     )
 
 
@@ -364,7 +366,8 @@ def restrict(resolved: Resolved, txns: Ints) -> Resolved:
 
     Leaving transactions out only weakens a history: an order that explains the whole explains the part. Reads from
     those left out are dropped, lists lose the elements of those left out, and in-doubt transactions that nobody left
-    has seen go as well.
+    has seen go as well. What all that is left of a key builds on takes the place of its initial version; see
+    `foundations`.
     """
     txns = np.unique(txns)
     old = resolved.history
@@ -398,7 +401,17 @@ def restrict(resolved: Resolved, txns: Ints) -> Resolved:
     left = np.where(initial, new_key[resolved.version_key] >= 0, in_effect[resolved.version_txn])
     new_version = np.cumsum(left) - 1
     writer = resolved.version_txn[left]
-    reads = in_effect[resolved.read_txn] & left[resolved.read_version]
+    founded = foundations(resolved, in_effect, left)
+    known = left & ~(initial & resolved.founded[resolved.version_key])
+    known |= founded[resolved.version_key] == np.arange(len(known))
+    reads = in_effect[resolved.read_txn] & known[resolved.read_version]
+    new_version = np.where(left, new_version, new_version[resolved.version_key])  # a foundation is initial now
+    named = np.flatnonzero(founded[keys] >= resolved.key_count)  # the others have their names
+    if len(named):
+        names = list(history.initial_names) or [""] * len(keys)
+        for at in named.tolist():
+            names[at] = old.value_name(int(old.value[resolved.version_op[founded[keys[at]]]]))
+        history = replace(history, initial_names=names)
     lists = in_effect[resolved.list_txn]
     elements = lists[list_of] & left[resolved.list_version]
     read_txn, read_version, read_op = resolved.read_txn[reads], resolved.read_version[reads], resolved.read_op[reads]
@@ -429,7 +442,36 @@ def restrict(resolved: Resolved, txns: Ints) -> Resolved:
         repeated_values=resolved.repeated_values,
         ambiguous_reads=0,
         impossible=(),
+        founded=founded[keys] >= 0,
     )
+
+
+def foundations(resolved: Resolved, in_effect: np.ndarray, left: np.ndarray) -> SmallInts:
+    """Per key: a version that is left out but that all versions left of the key build on, or -1.
+
+    A version is installed once. Whoever saw it and replaced it put an end to it, so whoever else saw it came before
+    them, whoever wrote it. If every writer that is left of the key replaced it, or replaced a version of such a writer,
+    then it comes before all that is left of the key, just as an initial version would.
+    """
+    found = np.full(resolved.key_count, NOBODY, np.int32)
+    version, reader = resolved.read_version, resolved.read_txn
+    stands_for_another = (resolved.version_txn < 0) & resolved.founded[resolved.version_key]
+    outside = in_effect[reader] & (~left | stands_for_another)[version]
+    if resolved.repeated_values or not outside.any():
+        return found
+    key = resolved.version_key[version].astype(np.int64)
+    installed = left & (resolved.version_txn >= 0)
+    writes = resolved.version_txn[installed] * resolved.key_count + resolved.version_key[installed].astype(np.int64)
+    updates = in_effect[reader] & np.isin(reader * resolved.key_count + key, writes)
+    found[key[outside & updates]] = version[outside & updates]
+    alone = found[key] == version
+    builds = np.bincount(key[updates & (installed[version] | alone)], minlength=resolved.key_count)
+    fine = builds == np.bincount(resolved.version_key[installed], minlength=resolved.key_count)
+    initial = ((resolved.version_txn < 0) & ~stands_for_another)[version] & in_effect[reader]
+    fine[key[initial | (outside & updates & ~alone)]] = False
+    fine[resolved.history.key[resolved.list_op]] = False
+    found[~fine] = NOBODY
+    return found
 
 
 def _lists_as_versions(

@@ -20,6 +20,8 @@ _KINDS: dict[int, EdgeKind] = {
     SESSION: "session", REAL_TIME: "realtime", EPOCH: "epoch", WR: "wr", WW: "ww", RW: "rw",
 }  # fmt: skip
 
+INITIAL_NAME = "its initial version"
+
 
 @dataclass(frozen=True)
 class Narrator:
@@ -37,7 +39,7 @@ class Narrator:
         if op >= 0:
             return self.cast.seen(op)
         name = self.cast.part.version_name(int(self.resolved.version_key[version]), INITIAL)
-        return "its initial version" if name == "initial" else name
+        return INITIAL_NAME if name == "initial" else name
 
     def steps(self, paths: Paths, edges: Sequence[int]) -> tuple[Step, ...]:
         """Edges in a row as steps between transactions; ticks and the way from begin to commit are passed over."""
@@ -126,7 +128,7 @@ class Narrator:
         saw, seen_list = self._saw(source, version)
         if seen_list:
             return f"{a} read {key} {saw} and {b} appended {next_name}"
-        if int(self.resolved.version_op[version]) < 0:
+        if name == INITIAL_NAME:
             return f"{a} read {key} {saw} and {b} wrote {next_name}"
         then = f"replaced {name} by" if replaced else "wrote the later version"
         return f"{a} read {key} {saw} and {b} {then} {next_name}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
-from mussurana.verifier.formats import cobra, dbcop, elle, native, text, viper
+from mussurana.verifier.formats import cobra, dbcop, elle, native, spool, text, viper
 from mussurana.verifier.history import History, HistoryError, LeftOut
 
 __all__ = ["FORMATS", "Format", "detect", "load", "save"]
@@ -28,6 +28,7 @@ FORMATS: dict[str, Format] = {
     "dbcop": Format("dbcop", "history.bincode, or its folder", (".bincode",), dbcop.read, dbcop.write),
     "elle-edn": Format("Jepsen / Elle, EDN", "*.edn", (".edn",), elle.read_edn, elle.write_edn),
     "elle-json": Format("Jepsen / Elle, JSON", "*.json", (".json", ".jsonl"), elle.read_json, elle.write_json),
+    "spool": Format("what collectors recorded", "a folder with *.seg, or with folders of them", (), spool.read, None),
     "text": Format("r(k,v,s,t) of PolySI, Plume, AWDIT", "*.txt", (".txt",), text.read, text.write),
     "viper": Format("Viper JSON logs", "a folder with J*.log, or with json/J*.log", (), viper.read, viper.write),
 }
@@ -93,6 +94,8 @@ def _of_folder(folder: Path) -> str | None:
         return "dbcop"
     if any(folder.glob("json/J*.log")):
         return "viper"
+    if spool.folders_of(folder):
+        return "spool"
     logs = sorted(folder.glob("*.log"), key=lambda log: log.name)
     if any(log.name.startswith("J") for log in logs) and all(_begins_with(log, b"{") for log in logs):
         return "viper"

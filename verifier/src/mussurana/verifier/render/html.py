@@ -3,7 +3,7 @@
 No network, no fonts to load, light and dark, keyboard and printer. The content security policy allows the page's own
 style sheet and script by their hashes and nothing else, so even a mistake in escaping could not run anything.
 
-All text from the history goes through `_said`; the only element content that is not HTML text is the JSON data block,
+All text from the history goes through `said`; the only element content that is not HTML text is the JSON data block,
 where `<`, `>` and `&` are written as JSON escapes.
 """
 
@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
+from dataclasses import dataclass
 from hashlib import sha256
 from html import escape
+from typing import Any
 
 from mussurana.verifier.render.json import result_json
 from mussurana.verifier.render.page_assets import SCRIPT, STYLE
@@ -48,41 +50,71 @@ _HEADING_CELLS_MAX = 120
 _IDLE = "Point at an edge or a step, or move to it with the Tab key, to see why it is there; click to keep it."
 
 
+@dataclass(frozen=True)
+class Report:
+    """What a page says. `context` and `body` are HTML; everything else is text."""
+
+    word: str  # accepted, rejected, unknown
+    headline: str
+    summary: str
+    context: str
+    body: str
+    plain: str  # the same as text
+    data: dict[str, Any]  # the same as JSON
+
+
 def report_html(result: Result, source: str) -> str:
     """The page. `source` says where the history came from; it may be empty."""
-    headline, summary, body = _content(result)
-    word = verdict_word(result.verdict)
-    title = f"{word}: {headline}"
+    title, summary, body = _content(result)
+    return page_html(
+        Report(
+            word=verdict_word(result.verdict),
+            headline=title,
+            summary=summary,
+            context=_context(result, source),
+            body=f"{body}\n{_details(result)}",
+            plain=result_text(result, source),
+            data=result_json(result),
+        )
+    )
+
+
+def page_html(report: Report) -> str:
+    title = f"{report.word}: {report.headline}"
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="{_policy()}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{_said(elide(title, _HEADING_CELLS_MAX))}</title>
+<title>{said(elide(title, _HEADING_CELLS_MAX))}</title>
 <style>{STYLE}</style>
 </head>
 <body>
 <header>
-<p class="verdict {word}">{word}</p>
-<h1>{_said(elide(headline, _HEADING_CELLS_MAX))}</h1>
-<p class="summary">{_said(summary)}</p>
-<p class="context">{_context(result, source)}</p>
+<p class="verdict {report.word}">{report.word}</p>
+<h1>{said(elide(report.headline, _HEADING_CELLS_MAX))}</h1>
+<p class="summary">{said(report.summary)}</p>
+<p class="context">{report.context}</p>
 </header>
 <main>
-{body}
-{_details(result)}
-<details><summary>As plain text</summary>
-<pre tabindex="0">{escape(result_text(result, source))}</pre>
-</details>
+{report.body}
+{plain_html(report.plain)}
 </main>
 <footer>Written by mussurana. The page needs no network; the result as JSON is in its source, in the element
 <code>#result</code>.</footer>
-<script type="application/json" id="result">{_json_block(result)}</script>
+<script type="application/json" id="result">{_json_block(report.data)}</script>
 <script>{SCRIPT}</script>
 </body>
 </html>
 """
+
+
+def plain_html(text: str) -> str:
+    """The same in plain text, folded away."""
+    return f"""<details><summary>As plain text</summary>
+<pre tabindex="0">{escape(text)}</pre>
+</details>"""
 
 
 def _policy() -> str:
@@ -96,21 +128,21 @@ def _hash(text: str) -> str:
     return "sha256-" + b64encode(sha256(text.encode()).digest()).decode()
 
 
-def _said(text: str) -> str:
+def said(text: str) -> str:
     """Text as HTML, visible and without any meaning to the parser."""
     return escape(visible(text))
 
 
-def _json_block(result: Result) -> str:
+def _json_block(data: dict[str, Any]) -> str:
     """JSON that a `</script>`, `<!--` or `&` in the data cannot get out of."""
-    text = json.dumps(result_json(result))
+    text = json.dumps(data)
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def _context(result: Result, source: str) -> str:
-    parts = [f"Checked for <code>{_said(result.settings.level)}</code>: {_said(size_phrase(result))}"]
+    parts = [f"Checked for <code>{said(result.settings.level)}</code>: {said(size_phrase(result))}"]
     if source:
-        parts.append(f"from <code>{_said(elide(source, _HEADING_CELLS_MAX))}</code>")
+        parts.append(f"from <code>{said(elide(source, _HEADING_CELLS_MAX))}</code>")
     if "total" in result.seconds:
         parts.append(f"in {duration(result.seconds['total'])}")
     return " ".join(parts) + "."
@@ -121,12 +153,16 @@ def _content(result: Result) -> tuple[str, str, str]:
     verdict = result.verdict
     if isinstance(verdict, Rejected):
         found = verdict.counterexample
-        title = anomaly_title(found)
-        return title[:1].upper() + title[1:], found.summary, _counterexample(found)
+        return headline(found), found.summary, counterexample_html(found)
     if isinstance(verdict, Accepted):
         level = visible(result.settings.level)
         return f"The history is {level}", "There is an order that explains every read.", _witness(verdict)
     return "No answer", verdict.reason, _NO_ANSWER
+
+
+def headline(found: Counterexample) -> str:
+    title = anomaly_title(found)
+    return title[:1].upper() + title[1:]
 
 
 def _witness(verdict: Accepted) -> str:
@@ -150,10 +186,11 @@ _NO_ANSWER = (
 )
 
 
-def _counterexample(found: Counterexample) -> str:
+def counterexample_html(found: Counterexample) -> str:
+    """What is wrong, why no order exists, the transactions: the part of the page below its heading."""
     parts: list[str] = []
     if found.facts:
-        facts = "".join(f"<li>{_said(fact)}</li>" for fact in found.facts)
+        facts = "".join(f"<li>{said(fact)}</li>" for fact in found.facts)
         parts.append(f'<h2>What is wrong</h2><ul class="facts">{facts}</ul>')
     if found.transactions:
         picture = Picture(found)
@@ -170,14 +207,14 @@ def _counterexample(found: Counterexample) -> str:
 def _case(picture: Picture, case: Case, number: int, cases: int) -> str:
     name = f"case-{number}"
     heading = f"<h3>Case {number} of {cases}</h3>" if cases > 1 else ""
-    assumptions = "".join(f"<p>{_said(assumption)}</p>" for assumption in case.assumptions)
+    assumptions = "".join(f"<p>{said(assumption)}</p>" for assumption in case.assumptions)
     svg = case_svg(picture, case, name)
     scroll = '<div class="scroll" tabindex="0" role="region" aria-label="Picture of the transactions">'
     told = f'<p class="told idle" aria-live="polite">{_IDLE}</p>' if case.steps else ""
     steps = "".join(_step(step, place, name) for place, step in enumerate(case.steps, 1))
     listed = f'<ol class="steps">{steps}</ol>' if steps else ""
-    conclusion = f'<p class="conclusion">{_said(case.conclusion)}</p>' if case.conclusion else ""
-    caption = f'<figcaption class="context">{_said(_caption(picture))}</figcaption>'
+    conclusion = f'<p class="conclusion">{said(case.conclusion)}</p>' if case.conclusion else ""
+    caption = f'<figcaption class="context">{said(_caption(picture))}</figcaption>'
     return (
         f'<section class="case">{heading}{assumptions}<div class="beside">'
         f"<figure>{scroll}{svg}</div>{told}{caption}</figure>"
@@ -197,7 +234,7 @@ def _step(step: Step, place: int, name: str) -> str:
     return (
         f'<li class="{step.kind}" id="{name}-step-{place}">'
         f'<a class="step-number" href="#{name}-edge-{place}" aria-label="Step {place} in the picture">{place}</a>'
-        f'<span class="reason">{_said(step.reason)}</span></li>'
+        f'<span class="reason">{said(step.reason)}</span></li>'
     )
 
 
@@ -213,8 +250,8 @@ def _card(txn: ShownTransaction, clock: Clock, keys: frozenset[str]) -> str:
     where = [f"session {txn.session}", transaction_place(txn), txn.name, clock.span(txn)]
     operations = "".join(_operation(o) for o in shorten_operations(txn.operations, keys, _OPERATIONS_MAX))
     return (
-        f'<div class="card"><h3>{_said(txn.label + status)}</h3>'
-        f'<p class="where">{_said(" · ".join(filter(None, where)))}</p>'
+        f'<div class="card"><h3>{said(txn.label + status)}</h3>'
+        f'<p class="where">{said(" · ".join(filter(None, where)))}</p>'
         f'<ul class="operations mono">{operations}</ul></div>'
     )
 
@@ -225,8 +262,8 @@ def _operation(operation: ShownOperation | int) -> str:
     versions = operation.version
     if operation.previous:
         versions = f"{operation.previous} → {versions}"
-    statement = f'<span class="statement">{_said(operation.statement)}</span>' if operation.statement else ""
-    return f'<li><span class="verb">{verb(operation)}</span>{_said(f"{operation.key} {versions}")}{statement}</li>'
+    statement = f'<span class="statement">{said(operation.statement)}</span>' if operation.statement else ""
+    return f'<li><span class="verb">{verb(operation)}</span>{said(f"{operation.key} {versions}")}{statement}</li>'
 
 
 def _details(result: Result) -> str:
@@ -247,5 +284,5 @@ def _details(result: Result) -> str:
     rows += [("Left out", f"{left_out.count:,} × {left_out.what}") for left_out in result.left_out]
     if not result.left_out:
         rows.append(("Left out", "nothing"))
-    cells = "".join(f'<tr><th scope="row">{_said(name)}</th><td>{_said(value)}</td></tr>' for name, value in rows)
+    cells = "".join(f'<tr><th scope="row">{said(name)}</th><td>{said(value)}</td></tr>' for name, value in rows)
     return f'<h2>Details</h2><table class="numbers">{cells}</table>'

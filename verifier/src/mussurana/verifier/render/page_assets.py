@@ -1,15 +1,15 @@
 """The style sheet and the script of the report page.
 
 They are constants without any data in them, so the page can allow exactly these two by their hash and nothing else.
-The script only adds and removes classes and copies text; it never builds markup.
+The script only adds and removes classes and copies text; it never builds markup. The daemon's page uses the same.
 """
 
 from __future__ import annotations
 
 from mussurana.verifier.render.palette import DARK, DASHES, LIGHT, MONOSPACE, SANS, picture_css
 
-_VERDICT_LIGHT = {"accepted": "#00684a", "rejected": "#a8201a", "unknown": "#7a5200"}
-_VERDICT_DARK = {"accepted": "#4fc79d", "rejected": "#ff8a80", "unknown": "#e5b454"}
+VERDICT_LIGHT = {"accepted": "#00684a", "rejected": "#a8201a", "unknown": "#7a5200"}
+VERDICT_DARK = {"accepted": "#4fc79d", "rejected": "#ff8a80", "unknown": "#e5b454"}
 
 _SHAPE = f"""
 * {{ box-sizing: border-box; }}
@@ -97,17 +97,16 @@ def _colours(colour: dict[str, str], verdict: dict[str, str]) -> str:
 
 STYLE = (
     _SHAPE
-    + _colours(LIGHT, _VERDICT_LIGHT)
-    + f"@media screen and (prefers-color-scheme: dark) {{\n{_colours(DARK, _VERDICT_DARK)}}}\n"
+    + _colours(LIGHT, VERDICT_LIGHT)
+    + f"@media screen and (prefers-color-scheme: dark) {{\n{_colours(DARK, VERDICT_DARK)}}}\n"
     + picture_css()
 )
 
-SCRIPT = """
-"use strict";
-for (const section of document.querySelectorAll("section.case")) {
+TELL = """
+function tell(section) {
   const picture = section.querySelector("svg.picture");
   const told = section.querySelector(".told");
-  if (!picture || !told) continue;
+  if (!picture || !told) return;
   const idle = told.textContent;
   const edges = [...picture.querySelectorAll(".edge")];
   const items = [...section.querySelectorAll("ol.steps > li")];
@@ -161,4 +160,11 @@ for (const section of document.querySelectorAll("section.case")) {
   section.addEventListener("keydown", (event) => { if (event.key === "Escape") { pinned = -1; show(-1); } });
   show(-1);
 }
+"""
+"""What makes the edges and the steps of one case, a `section.case`, explain each other."""
+
+SCRIPT = f"""
+"use strict";
+{TELL}
+for (const section of document.querySelectorAll("section.case")) tell(section);
 """

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from mussurana.verifier.engine.arrays import adjacency
 from mussurana.verifier.engine.components import is_plain, put_edge, strong_components
 from mussurana.verifier.engine.graph import Graph
-from mussurana.verifier.engine.prune import Open, Pruned, count_below, reaches
+from mussurana.verifier.engine.prune import Open, Pruned, all_before, count_below, reaches
 from mussurana.verifier.history import Ints, SmallInts
 from mussurana.verifier.kernels import kernel
 
@@ -45,9 +45,7 @@ class Past:
 
 
 @kernel
-def possible_edges_to_come(
-    opened, heads, split, readable, clock, chain_of, index_in_chain, settled, settled_start, source, target
-):
+def possible_edges_to_come(opened, heads, split, readable, clock, chain_of, index_in_chain, before, source, target):
     """The edges that undecided pairs of chains might bring, now or when more is known, up to what known edges imply.
 
     Pre:  pruning has reached its fixpoint; readable[c] tells whether a transaction to come can read chain c's last
@@ -62,7 +60,7 @@ def possible_edges_to_come(
         key, tail = opened.key[c], opened.commit_tail[c]
         plain = not split and is_plain(opened, c)
         for i in range(heads.key_row[key + 1] - heads.key_row[key]):
-            if settled[settled_start[c] + i]:
+            if all_before(heads, before, i, c):
                 continue
             row = heads.key_row[key] + i
             first, end = heads.row_start[row], heads.row_start[row + 1]
@@ -195,9 +193,10 @@ def split_past(
     past = ~reached[:txn_count]
 
     key_count = len(opened.key_start) - 1
-    last = np.empty(len(graph.chains.chain_head), np.int64)
-    is_whole = np.empty(len(last), bool)
-    last_of_chains(graph.chains.chain_head, graph.chains.following, graph.version_txn, past, last, is_whole)
+    heads = np.concatenate([graph.chains.chain_head[:key_count], opened.head_version])
+    last = np.empty(len(heads), np.int64)
+    is_whole = np.empty(len(heads), bool)
+    last_of_chains(heads, graph.chains.following, graph.version_txn, past, last, is_whole)
     first_last, last, is_whole = last[:key_count], last[key_count:], is_whole[key_count:]
     candidate = candidates(last >= 0)
     # A chain that goes on after the past comes after all others of the past; its part is the last.
@@ -224,8 +223,8 @@ def split_past(
 
 def _all_edges(pruned: Pruned, readable: Flags) -> tuple[SmallInts, SmallInts]:
     """Known edges and possible ones."""
-    clocks = pruned.clock, pruned.chain_of, pruned.index_in_chain, pruned.settled, pruned.settled_start
-    room = 2 * len(pruned.edges.source) + 1024
+    clocks = pruned.clock, pruned.chain_of, pruned.index_in_chain, pruned.before
+    room = 2 * len(pruned.source) + 1024
     while True:
         source, target = np.empty(room, np.int32), np.empty(room, np.int32)
         count = possible_edges_to_come(
@@ -234,4 +233,4 @@ def _all_edges(pruned: Pruned, readable: Flags) -> tuple[SmallInts, SmallInts]:
         if count <= room:
             break
         room = count
-    return np.concatenate([pruned.edges.source, source[:count]]), np.concatenate([pruned.edges.target, target[:count]])
+    return np.concatenate([pruned.source, source[:count]]), np.concatenate([pruned.target, target[:count]])

@@ -25,7 +25,7 @@ Rows in SQL have one chain each, since every update tells what it replaced."""
 def find_past_by_time(graph: Graph, times: Times, drift_ns: int, is_stable: Flags, is_live: Flags) -> Past | None:
     """As `find_past`. `times` are those of the graph's transactions."""
     nodes = np.arange(graph.node_count, dtype=np.int32)
-    opened = find_open(graph, nodes, np.zeros_like(nodes), graph.node_count)
+    opened = find_open(graph, nodes, nodes, np.zeros_like(nodes), graph.node_count)
     if 2 * opened.pairs > PAIRS_MAX:
         return None
     first, second = _pairs(opened.key_start)

@@ -90,13 +90,14 @@ class LevelRounds:
             resolved = resolve(window.history)
             seconds["build"] += perf_counter() - started
             if resolved.impossible:
-                bad = self._impossible(window, resolved, outcome)
+                bad, unseen = self._impossible(window, resolved, outcome)
+                self.unchecked_reads += int(np.count_nonzero(unseen))
+                batch = self._set_aside(window.batch.without_reads(unseen), bad)
             else:
                 decision = self._decide(resolved, outcome)
                 if not decision.refused:
                     break
-                bad = self._refused(window, resolved, decision, outcome)
-            batch = self._set_aside(window.batch, bad)
+                batch = self._set_aside(window.batch, self._refused(window, resolved, decision, outcome))
         started = perf_counter()
         if decision.gave_up:
             self.budget += 1
@@ -126,18 +127,29 @@ class LevelRounds:
         outcome.choices = decision.choices
         return decision
 
+    def is_last_fence(self, version: int) -> bool:
+        """Whether all that this level has forgotten comes before what follows this fence."""
+        if not keeps_sessions(self.settings):
+            return True  # there it is the clocks that tell
+        batch = self.retained
+        is_fence = (batch.key == FENCE_KEY) & (batch.kind == Kind.WRITE) & (batch.status != ABORTED)[batch.op_txn]
+        ends = batch.version[is_fence] if is_fence.any() else self.table.get(np.array([FENCE_KEY]))
+        return bool((ends == version).any())
+
     # Violations
 
-    def _impossible(self, window: Window, resolved: Resolved, outcome: Round) -> Flags:
-        """Set aside every transaction that saw something no order explains; tell about the first few."""
+    def _impossible(self, window: Window, resolved: Resolved, outcome: Round) -> tuple[Flags, Flags]:
+        """Find every transaction that saw something no order explains; tell about the first few.
+
+        Returns (the transactions to set aside, the operations that count as if they had seen nothing).
+        """
         started = perf_counter()
-        bad = np.zeros(len(window.batch), bool)
+        bad, unseen = np.zeros(len(window.batch), bool), np.zeros(len(window.batch.kind), bool)
         for at, one in enumerate(resolved.impossible):
             txn = int(np.searchsorted(window.history.op_start, one.op, side="right")) - 1
             if one.what == NEVER_WRITTEN and self.forgot_anything and not keeps_sessions(self.settings):
                 # Without session order this may be a snapshot that is older than our memory.
-                version = int(window.batch.seen[one.op])
-                self.lost.add(np.array([version]), np.array([version + 1]))
+                unseen[one.op] = True
                 continue
             if bad[txn]:
                 continue
@@ -150,7 +162,7 @@ class LevelRounds:
                 told = self._told_as_stale(told)
             self._tell(window, told, outcome)
         outcome.seconds["explain"] += perf_counter() - started
-        return bad
+        return bad, unseen
 
     def _told_as_stale(self, told: Counterexample) -> Counterexample:
         """A version that is neither current nor retained: its collector did write it, but it is history."""
@@ -229,7 +241,11 @@ class LevelRounds:
             if is_stable is not None and is_stable.any() and not len(waiting):
                 graph = build_graph(resolved, self.settings, False)
                 times = event_times(window.history, graph.txns)
-                past = find_past_by_time(graph, times, self.settings.clock_drift_ns, is_stable[graph.txns], is_live)
+                stable_txns = is_stable[graph.txns]
+                past = find_past_by_time(graph, times, self.settings.clock_drift_ns, stable_txns, is_live)
+                while past is not None and past.kept.any():  # a snapshot older than these says nothing of their order
+                    stable_txns &= ~past.kept
+                    past = find_past_by_time(graph, times, self.settings.clock_drift_ns, stable_txns, is_live)
         if past is not None and (past.past & ~past.kept).any():
             self._let_go(window, resolved, graph, past, is_live, expired, outcome)
             return
@@ -321,8 +337,10 @@ class LevelRounds:
         aborted = (batch.status == ABORTED) & (batch.received_ns < old_ns)
         self.past = 0
         rest = self._set_aside(batch.select(~in_past & ~aborted), expired[~in_past & ~aborted])
-        self.retained = Batch.join([closed, witnesses, rest])
-        self.past = len(closed) + len(witnesses)
+        first = Batch.join([closed, witnesses])
+        first = first.select(np.argsort(first.position, kind="stable"))  # each session in its order
+        self.retained = Batch.join([first, rest])
+        self.past = len(first)
         self.forgot_anything = True
         if not keeps_sessions(self.settings):
             self.memory_ns = max(self.memory_ns, int(batch.committed_ns[in_past].max(initial=UNKNOWN_TIME)))
@@ -369,11 +387,12 @@ class LevelRounds:
             return Batch.empty()
         commit_low = np.where(batch.commit_ns != UNKNOWN_TIME, batch.commit_ns, batch.begin_ns)
         chosen = set()
-        txns = np.flatnonzero(gone & (batch.status == COMMITTED))
+        txns = np.flatnonzero(gone)
         for low in (batch.begin_ns, commit_low):
             if len(txns) and low[txns].max() != UNKNOWN_TIME:
                 chosen.add(int(txns[np.argmax(low[txns])]))
         some = batch.select(np.array(sorted(chosen), np.int64))
+        some = replace(some, status=np.full(len(some), COMMITTED, np.uint8))  # also one in doubt that somebody saw
         return some.select_ops(np.zeros(len(some.kind), bool))
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from mussurana.verifier.history import NO_VALUE, UNKNOWN_TIME, Ints, Kind, SmallInts
 from mussurana.verifier.rounds.admission import Admission
-from mussurana.verifier.rounds.batch import COMMITTED, PAST_VERSION, Batch
+from mussurana.verifier.rounds.batch import ABORTED, COMMITTED, PAST_VERSION, Batch
 from mussurana.verifier.rounds.fragments import BadFragment, decode
 from mussurana.verifier.rounds.level import Found, LevelRounds
 from mussurana.verifier.rounds.limits import Limits
@@ -45,6 +45,7 @@ class Session:
     delivered: int = 0
     admitted: int = 0
     fence_due: int = -1  # the position at which it has to begin anew with a write fence; -1 for none
+    rested_at: int = -1  # the position at which it last said that it pauses, which may not have been reached yet
     heard_ns: int = 0
     epoch: int = 0
 
@@ -52,6 +53,16 @@ class Session:
     def is_open(self) -> bool:
         """Whether its next transaction may be an ordinary one, so that forgetting has to wait for it."""
         return self.admitted != self.fence_due
+
+    def rest(self) -> None:
+        """What it does after all that was delivered so far begins with a write fence."""
+        self.rested_at = self.delivered
+        if self.is_open:
+            self.fence_due = self.delivered
+
+    def fence(self, position: int) -> None:
+        """It did fence."""
+        self.fence_due = self.rested_at if self.rested_at > position else -1
 
 
 @dataclass
@@ -63,6 +74,7 @@ class Collector:
     sessions: dict[int, int] = field(default_factory=dict)  # its numbers -> ours
     statements: dict[int, str] = field(default_factory=dict)
     lost_from: dict[int, int] = field(default_factory=dict)  # tag -> where it was settled when fragments were lost
+    is_whole: bool = True  # whether all that it ever sent is here
 
 
 class Verifier:
@@ -102,6 +114,7 @@ class Verifier:
 
         if known is None:
             known = self.collectors[collector] = Collector(collector, len(self.collectors) + 1)
+            known.is_whole = fragment.sequence == 1
         known.sequence = fragment.sequence
         known.sealed_ns = max(known.sealed_ns, fragment.sealed_ns)
         self.unchecked["absent"] += decoded.absent_reads
@@ -112,8 +125,7 @@ class Verifier:
         self._deliver(known, decoded.batch, received_ns)
         for event in fragment.session_event:
             if event.what != SessionEvent.OPEN:
-                session = self._session(known, event.session)
-                session.fence_due = session.delivered
+                self._session(known, event.session).rest()
         for gap in fragment.gap:
             self.lost_txns += gap.txn_count
             for some in gap.write_ids:
@@ -130,6 +142,7 @@ class Verifier:
         """
         known = self.collectors.setdefault(collector, Collector(collector, len(self.collectors) + 1))
         known.sequence = max(known.sequence, last_sequence)
+        known.is_whole = False
         self.lost_fragments += 1 + last_sequence - first_sequence
         for tag, owner in self.tags.items():
             if owner == collector:
@@ -146,6 +159,8 @@ class Verifier:
 
     def _learn_names(self, known: Collector, fragment: Fragment) -> None:
         for progress in fragment.write_ids:
+            if progress.tag not in self.tags and not known.is_whole:
+                known.lost_from[progress.tag] = 0  # it may have been in use in what is missing
             owner = self.tags.setdefault(progress.tag, known.id)
             if owner != known.id:  # two collectors drew the same: nothing written under it can be told apart
                 self.unchecked["clashing write ids"] += 1
@@ -165,7 +180,7 @@ class Verifier:
         session.name = event.name or session.name
         session.heard_ns = received_ns
         if event.fenced:
-            session.fence_due = session.delivered
+            session.rest()
 
     def _session(self, known: Collector, number: int) -> Session:
         """The session of that number. One that nobody opened is as good as opened now."""
@@ -211,7 +226,7 @@ class Verifier:
         self._number_epochs(batch, now_ns)
         for session in self.sessions:
             if session.is_open and session.heard_ns < now_ns - self.limits.silence_ns_max:
-                session.fence_due = session.delivered
+                session.rest()
         admitting = perf_counter() - started
         if not len(batch) and not force:
             return []
@@ -221,29 +236,49 @@ class Verifier:
 
     def _enter(self, batch: Batch) -> Batch:
         """Count what enters, and leave out what sessions do that had to fence first and did not."""
+        follows = _fences_followed(batch)
+        written = np.flatnonzero((batch.key == FENCE_KEY) & (batch.kind == Kind.WRITE))
+        fence_txn = dict(zip(batch.version[written].tolist(), batch.op_txn[written].tolist(), strict=True))
         left_out = np.zeros(len(batch), bool)
-        fences = (batch.key == FENCE_KEY) & (batch.kind == Kind.WRITE)
-        chained = np.zeros(len(batch), bool)  # write fences that say which fence they follow
-        chained[batch.op_txn[fences & ((batch.previous != NO_VALUE) | _reads_fence(batch))]] = True
-        for number, mine in by_session(batch.session):
-            session = self.sessions[number]
-            session.admitted = int(batch.position[mine[-1]]) + 1
-            due = session.fence_due
-            if due < 0 or due > int(batch.position[mine[-1]]):
-                continue
-            for txn in mine[batch.position[mine] >= due].tolist():
-                if batch.status[txn] == COMMITTED and chained[txn]:
-                    due = -1
-                    break
-                left_out[txn] = batch.status[txn] == COMMITTED
-                due = int(batch.position[txn]) + 1
-            session.fence_due = due
+        due = {number: self.sessions[number].fence_due for number, _ in by_session(batch.session)}
+        while True:  # a fence that follows one that is left out is no better
+            before = int(np.count_nonzero(left_out))
+            for number, mine in by_session(batch.session):
+                session = self.sessions[number]
+                session.admitted = int(batch.position[mine[-1]]) + 1
+                session.fence_due = due[number]
+                if not 0 <= session.fence_due < session.admitted:
+                    continue
+                for txn in mine.tolist():
+                    position = int(batch.position[txn])
+                    if session.fence_due < 0 or position < session.fence_due:
+                        continue
+                    seen = follows.get(txn)
+                    known = seen in fence_txn and not left_out[fence_txn[seen]]
+                    if batch.status[txn] == COMMITTED and seen is not None and (known or self._is_last_fence(seen)):
+                        session.fence(position)
+                    else:
+                        left_out[txn] = batch.status[txn] != ABORTED
+                        session.fence_due = position + 1
+            if int(np.count_nonzero(left_out)) == before:
+                break
         if not left_out.any():
             return batch
         self.unchecked["unfenced"] += int(np.count_nonzero(left_out))
-        written = batch.select(left_out).written
-        self.lost.add(written, written + 1)
+        lost = batch.select(left_out).written
+        self.lost.add(lost, lost + 1)
         return batch.select(~left_out)
+
+    def _is_last_fence(self, version: int) -> bool:
+        """Whether what follows this fence comes after all that was forgotten.
+
+        Fences form a chain, and only what comes before its end is forgotten. But where a fence is missing there may be
+        more than one end, and what arrives late may belong before some of them. Without any loss it does not matter: a
+        fence that follows another one is a violation, which the levels will find.
+        """
+        if not len(self.lost) and not self.admission.given_up_txns:
+            return True
+        return all(level.is_last_fence(version) for level in self.levels)
 
     def _number_epochs(self, batch: Batch, now_ns: int) -> None:
         """A write fence starts the epoch after that of the fence it follows. For people only: clocks do the work."""
@@ -383,8 +418,9 @@ def by_session(session: SmallInts) -> Iterator[tuple[int, Ints]]:
         yield from zip(session[order[first]].tolist(), np.split(order, first[1:]), strict=True)
 
 
-def _reads_fence(batch: Batch) -> np.ndarray:
-    """Per operation: whether its transaction read the fence row."""
-    reads = np.zeros(len(batch), bool)
-    reads[batch.op_txn[(batch.key == FENCE_KEY) & (batch.kind == Kind.READ)]] = True
-    return np.asarray(reads[batch.op_txn])
+def _fences_followed(batch: Batch) -> dict[int, int]:
+    """For each write fence that tells it, the version of the fence that it follows."""
+    ops = np.flatnonzero(batch.key == FENCE_KEY)
+    writers = np.unique(batch.op_txn[ops[batch.kind[ops] == Kind.WRITE]])
+    ops = ops[(batch.seen[ops] != NO_VALUE) & np.isin(batch.op_txn[ops], writers)][::-1]  # the first one counts
+    return dict(zip(batch.op_txn[ops].tolist(), batch.seen[ops].tolist(), strict=True))

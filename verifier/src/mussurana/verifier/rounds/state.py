@@ -62,6 +62,7 @@ def save(machine: Verifier) -> bytes:
                 "sessions": list(collector.sessions.items()),
                 "statements": list(collector.statements.items()),
                 "lost_from": list(collector.lost_from.items()),
+                "is_whole": collector.is_whole,
             }
             for collector in machine.collectors.values()
         ],

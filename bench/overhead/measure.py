@@ -1,0 +1,217 @@
+"""Measure one scenario: a workload through a driver, in all modes, taking turns on one server.
+
+Turns are short and their order rotates, so that whatever else the machine does in a while meets all modes alike. Ratios
+are taken within a round, between neighbours, and the median of the rounds counts.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import statistics
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass, field
+from io import StringIO
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import sqlalchemy
+
+from bench.overhead.client import MODES, PLAIN, Order, Setup, Slice, work
+from bench.overhead.sink import serve
+from bench.workloads import Workload
+from mussurana.collector.__main__ import main as collector_command
+from mussurana.verifier.embedded_postgres import EmbeddedPostgres
+
+CLIENTS = 8
+START_SECONDS_MAX = 60.0
+SERVER_SETTINGS = {
+    "autovacuum": "off",  # it would start in somebody's turn
+    "synchronous_commit": "off",
+    "shared_buffers": "512MB",
+    "max_wal_size": "4GB",  # and so would a checkpoint
+}
+
+_processes = multiprocessing.get_context("forkserver")
+_processes.set_forkserver_preload(["bench.overhead.client", "bench.overhead.sink"])
+
+
+@dataclass(frozen=True)
+class Plan:
+    rounds: int
+    turn_seconds: float
+
+
+@dataclass
+class Phase:
+    """All turns of one mode under one load."""
+
+    turns: list[Slice] = field(default_factory=list)
+
+    @property
+    def throughputs(self) -> list[float]:
+        return [turn.txns / turn.wall_seconds for turn in self.turns]
+
+    @property
+    def statements(self) -> int:
+        return sum(turn.statements for turn in self.turns)
+
+    @property
+    def txns(self) -> int:
+        return sum(turn.txns for turn in self.turns)
+
+    @property
+    def aborted(self) -> int:
+        return sum(turn.aborted for turn in self.turns)
+
+    @property
+    def thread_us(self) -> float:
+        """CPU of the application's thread per statement."""
+        return 1e6 * sum(turn.thread_seconds for turn in self.turns) / max(1, self.statements)
+
+    @property
+    def process_us(self) -> float:
+        """CPU of the whole client process per statement."""
+        return 1e6 * sum(turn.process_seconds for turn in self.turns) / max(1, self.statements)
+
+    def percentile(self, percent: int) -> float:
+        latencies = sorted(latency for turn in self.turns for latency in turn.latencies)
+        return latencies[min(len(latencies) - 1, len(latencies) * percent // 100)]
+
+    def counted(self, name: str) -> float:
+        return sum(turn.counters.get(name, 0) for turn in self.turns)
+
+    @property
+    def wall_seconds(self) -> float:
+        return sum(turn.wall_seconds for turn in self.turns)
+
+
+@dataclass
+class Measured:
+    """A scenario: by mode, alone (one client), saturated (CLIENTS of them) and at half of that."""
+
+    workload: str
+    driver: str
+    alone: dict[str, Phase]
+    saturated: dict[str, Phase]
+    half: dict[str, Phase]
+
+    def throughput_ratio(self, phases: dict[str, Phase], mode: str) -> float:
+        pairs = zip(phases[mode].throughputs, phases[PLAIN].throughputs, strict=True)
+        return statistics.median(ours / plain for ours, plain in pairs)
+
+
+@contextmanager
+def sink() -> Iterator[str]:
+    ours, its = _processes.Pipe()
+    process = _processes.Process(target=serve, args=(its,), daemon=True)
+    process.start()
+    its.close()
+    try:
+        yield f"127.0.0.1:{ours.recv()}"
+    finally:
+        ours.close()
+        process.join()
+
+
+@contextmanager
+def clients(
+    server: EmbeddedPostgres, workload: Workload, driver: str, isolation: str, sink_address: str
+) -> Iterator[dict[str, list[Connection]]]:
+    """A database for plain clients and an adopted one for the others, and CLIENTS of each mode waiting for orders."""
+    databases = {mode: f"{workload.name}_{driver}_{mode}".replace("-", "_") for mode in MODES}
+    for mode, name in databases.items():
+        prepare(server, name, workload, adopted=mode != PLAIN)
+    with tempfile.TemporaryDirectory(prefix="mussurana-bench-") as folder:
+        pipes: dict[str, list[Connection]] = {mode: [] for mode in MODES}
+        started = []
+        for mode in MODES:
+            for number in range(CLIENTS):
+                ours, its = _processes.Pipe()
+                setup = Setup(
+                    workload=workload.name,
+                    driver=driver,
+                    mode=mode,
+                    number=number,
+                    url=server.url(databases[mode], "postgresql+psycopg"),
+                    isolation=isolation,
+                    spool=Path(folder) / mode,
+                    sink=sink_address,
+                )
+                process = _processes.Process(target=work, args=(setup, its), daemon=True)
+                process.start()
+                its.close()
+                started.append(process)
+                pipes[mode].append(ours)
+        try:
+            yield pipes
+        finally:
+            for pipe in (pipe for of_mode in pipes.values() for pipe in of_mode):
+                pipe.close()
+            for process in started:
+                process.join()
+    with sqlalchemy.create_engine(server.url("postgres", "postgresql+psycopg")).connect() as connection:
+        connection = connection.execution_options(isolation_level="AUTOCOMMIT")
+        for name in databases.values():
+            connection.exec_driver_sql(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def prepare(server: EmbeddedPostgres, name: str, workload: Workload, adopted: bool) -> None:
+    with sqlalchemy.create_engine(server.url("postgres", "postgresql+psycopg")).connect() as connection:
+        connection.execution_options(isolation_level="AUTOCOMMIT").exec_driver_sql(f"CREATE DATABASE {name}")
+    engine = sqlalchemy.create_engine(server.url(name, "postgresql+psycopg"))
+    workload.metadata.create_all(engine)
+    with engine.begin() as connection:
+        for table, rows in workload.rows():
+            connection.execute(table.insert(), rows)
+    if adopted:
+        with redirect_stdout(StringIO()) as printed:
+            if collector_command(["adopt", server.url(name)]):
+                raise RuntimeError(f"{name} could not be adopted: {printed.getvalue()}")
+    with engine.connect() as connection:
+        connection.execution_options(isolation_level="AUTOCOMMIT").exec_driver_sql("VACUUM ANALYZE")
+    engine.dispose()
+
+
+def turn(pipes: Sequence[Connection], order: Order) -> Slice:
+    """One order to some clients at once; their slices as one."""
+    for pipe in pipes:
+        pipe.send(order)
+    together = Slice()
+    for pipe in pipes:
+        if not pipe.poll(order.seconds + START_SECONDS_MAX):
+            raise TimeoutError("a client does not answer")
+        part: Slice = pipe.recv()
+        together.txns += part.txns
+        together.aborted += part.aborted
+        together.statements += part.statements
+        together.wall_seconds = max(together.wall_seconds, part.wall_seconds)
+        together.thread_seconds += part.thread_seconds
+        together.process_seconds += part.process_seconds
+        together.latencies.extend(part.latencies)
+        for name, value in part.counters.items():
+            together.counters[name] = together.counters.get(name, 0) + value
+    return together
+
+
+def take_turns(pipes: dict[str, list[Connection]], plan: Plan, order: Order) -> dict[str, Phase]:
+    phases = {mode: Phase() for mode in MODES}
+    for number in range(plan.rounds):
+        for step in range(len(MODES)):
+            mode = MODES[(number + step) % len(MODES)]
+            phases[mode].turns.append(turn(pipes[mode], order))
+    return phases
+
+
+def measure(
+    server: EmbeddedPostgres, workload: Workload, driver: str, isolation: str, plan: Plan, sink_address: str
+) -> Measured:
+    with clients(server, workload, driver, isolation, sink_address) as pipes:
+        for mode in MODES:
+            turn(pipes[mode], Order(min(1.0, plan.turn_seconds)))  # fills caches: SQL, plans, pages
+        alone = take_turns({mode: pipes[mode][:1] for mode in MODES}, plan, Order(plan.turn_seconds / 2))
+        saturated = take_turns(pipes, plan, Order(plan.turn_seconds))
+        rate = statistics.median(saturated[PLAIN].throughputs) / 2 / CLIENTS
+        half = take_turns(pipes, plan, Order(plan.turn_seconds, rate))
+    return Measured(workload.name, driver, alone, saturated, half)

@@ -1,0 +1,124 @@
+"""Spools of processes that are gone, found by their free lock: completed, so that they can be shipped and deleted.
+
+A process that was closed has left a complete history. One that was killed has not: what it had in memory is lost, and
+its sessions were never closed. Its last fragment says up to which write ids all was spooled, so everything above is
+declared as a gap: whoever read one of those cannot be checked, and nobody is accused. With a journal (journal.py) next
+to nothing is lost: the transactions in it that the spool does not have are added before. A folder without any fragment
+is that of a process killed in its first tenth of a second; its name tells the tag, all of which is the gap.
+"""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from pathlib import Path
+from time import time, time_ns
+
+from mussurana.collector.extraction import DELETE, WRITE
+from mussurana.collector.fragments import FragmentBuilder, Names, printable
+from mussurana.collector.journal import Journaled, read_journal, remove_journal
+from mussurana.collector.metrics import Metrics
+from mussurana.collector.recorder import ABORTED
+from mussurana.collector.spool import SEGMENT_BYTES_MAX, UNFINISHED
+from mussurana.collector.spool_reader import gap, name_of
+from mussurana.collector.write_ids import COUNTER_END
+from mussurana.wire import PROTOCOL, history_pb2, segments
+
+UNFINISHED_SECONDS_MAX = 60.0
+"""A folder is complete after a millisecond. One that is not after so long never will be."""
+
+KILLED = "process killed"
+
+RESCUED = 1 << 31
+"""Where the numbers of sessions from a journal begin, so that none of them is one that was announced."""
+
+
+def complete(folder: Path) -> int:
+    """Append what the process would have said at its end, unless it has; return its last sequence number.
+
+    Pre: the folder's lock is held, so that nobody else writes to it.
+    """
+    collector, first_tag = name_of(folder)
+    settled = {first_tag: 1}
+    is_open: set[int] = set()
+    last_sequence = 0
+    has_segment = False
+    last_written: set[int] = set()  # of the last fragment: the journal may not have heard of it
+    for found in segments.read_from(folder):
+        if isinstance(found, segments.Damage):
+            continue
+        upload = history_pb2.Upload.FromString(found.payload)
+        if upload.WhichOneof("message") == "hello":
+            if not has_segment:
+                is_open.update(_sessions_at(folder, found.position.segment))
+            has_segment = True
+            last_sequence = max(last_sequence, upload.hello.first_sequence - 1)
+            continue
+        fragment = upload.fragment
+        last_sequence = fragment.sequence
+        settled = {ids.tag: ids.settled for ids in fragment.write_ids}
+        last_written = set(struct.unpack(f"<{len(fragment.op_version) // 8}Q", fragment.op_version))
+        for event in fragment.session_event:
+            if event.what == history_pb2.SessionEvent.CLOSE:
+                is_open.discard(event.session)
+            elif event.what == history_pb2.SessionEvent.OPEN:
+                is_open.add(event.session)
+    rescued = [txn for txn in read_journal(folder) if not last_written.intersection(_written(txn))]
+    if not rescued and not is_open and all(counter == COUNTER_END for counter in settled.values()):
+        return last_sequence
+    records = []
+    if not has_segment:
+        hello = history_pb2.Hello(
+            protocol=PROTOCOL, collector=collector, name="killed at its start", first_sequence=last_sequence + 1
+        )
+        records.append(history_pb2.Upload(hello=hello).SerializeToString())
+    if rescued:
+        last_sequence += 1
+        records.append(_fragment_of(rescued, last_sequence, settled))
+    last_sequence += 1
+    kept = {version for txn in rescued for version in _written(txn)}
+    records.append(gap(last_sequence, KILLED, settled, sorted(is_open), kept))
+    # All in one segment: only the writer begins one, with a Hello.
+    appender = segments.Appender(folder, SEGMENT_BYTES_MAX + sum(map(len, records)) + (1 << 10))
+    try:
+        appender.append(records)
+        appender.sync()
+    finally:
+        appender.close()
+    remove_journal(folder)
+    return last_sequence
+
+
+def _written(txn: Journaled) -> list[int]:
+    return [op[2] for op in (*txn.extracted.operations, *txn.extracted.rolled_back) if WRITE <= op[0] <= DELETE]
+
+
+def _fragment_of(txns: list[Journaled], sequence: int, settled: dict[int, int]) -> bytes:
+    """The transactions that only the journal has. They get sessions of their own: which ones they continue is lost."""
+    builder = FragmentBuilder(Names(Metrics()))
+    event = history_pb2.SessionEvent
+    for number, name in {txn.session_number: txn.session_name for txn in txns}.items():
+        builder.events.append(event(what=event.OPEN, session=RESCUED + number, name=printable(name)))
+        builder.events.append(event(what=event.CLOSE, session=RESCUED + number))
+    for txn in txns:
+        number = RESCUED + txn.session_number
+        if txn.extracted.rolled_back:
+            builder.add(txn, number, ABORTED, txn.extracted.rolled_back)
+        builder.add(txn, number, txn.status, txn.extracted.operations)
+    return builder.seal(sequence, time_ns(), settled)
+
+
+def remove_unfinished(root: Path) -> None:
+    """Delete folders of processes that were killed before they had made them; nothing is in them."""
+    for path in root.glob(UNFINISHED + "*"):
+        if time() - path.stat().st_mtime > UNFINISHED_SECONDS_MAX:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _sessions_at(folder: Path, segment: int) -> list[int]:
+    """The sessions that were open when a segment began."""
+    try:
+        text = segments.segment_path(folder, segment).with_suffix(".sessions").read_text()
+    except FileNotFoundError:
+        return []
+    return [int(word) for word in text.split() if word.isdecimal()]

@@ -1,0 +1,183 @@
+"""Adopting a database: the statements that let its rows carry versions, and those that take it back.
+
+Pure planning, from a catalog of all tables to a `Migration`; `adopt_command` reads the one and runs the other. Each
+statement stands on its own, outside a transaction: adding a column without a default takes an exclusive lock, though
+only for an instant, and nobody wants that lock on all tables at once. After each of them the collector can work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from mussurana.collector.catalog import FENCE_TABLE, HIDDEN_COLUMNS, WID, Catalog, Table, key_space
+
+FENCE_ROW = f"INSERT INTO {{fence}} (id, epoch, {WID}) VALUES (1, 0, NULL) ON CONFLICT DO NOTHING"
+
+
+class AdoptError(Exception):
+    """A database cannot be adopted, or not like this. The message says what to do about it."""
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something about a table that its owner should know."""
+
+    table: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Migration:
+    statements: tuple[str, ...]
+    undo: tuple[str, ...]  # takes back just these
+    left_out: tuple[Note, ...] = ()  # tables that are not recorded, and why
+    notes: tuple[Note, ...] = ()  # tables that are recorded with a reservation
+
+    def __bool__(self) -> bool:
+        return bool(self.statements)
+
+
+@dataclass(frozen=True)
+class Grants:
+    """Who has rights to what, beside the owners: so that they can go on using it."""
+
+    users: frozenset[str] = frozenset()  # of the tables that are to be adopted, quoted
+    columns: tuple[tuple[str, str, str, str], ...] = ()  # (schema, table, role, privilege) granted on single columns
+
+
+def plan(
+    everything: Catalog,
+    adopted: Catalog,
+    *,
+    tables: Iterable[str] = (),
+    keyless: Sequence[str] = (),
+    grants: Grants | None = None,
+    schema: str = "main",
+) -> Migration:
+    """What it takes to adopt `tables`, or all that can be recorded.
+
+    `everything` holds all tables with a key and `adopted` those that have our columns already. A table that would be
+    tainted is left out, since nothing of it would be recorded, unless it was asked for by name.
+    """
+    wanted = frozenset(tables)
+    chosen = [table for table in everything.tables.values() if not wanted or named(table) & wanted]
+    known = frozenset().union(*map(named, everything.tables.values()), keyless)
+    if unknown := sorted(wanted - known):
+        raise AdoptError(f"there is no table {', '.join(unknown)}; write it as in the database, with schema if need be")
+    if without := sorted(wanted.intersection(keyless)):
+        raise AdoptError(f"{', '.join(without)}: a table needs a primary key to be recorded; add one, then try again")
+    statements: list[str] = []
+    undo: list[str] = []
+    left_out = [] if wanted else [Note(name, "it has no primary key") for name in keyless]
+    notes = []
+    for table in chosen:
+        place = quoted_place(everything, table)
+        if table.tainted and not wanted:
+            left_out.append(Note(table.key_space, table.tainted))
+            continue
+        if table.tainted:
+            notes.append(Note(table.key_space, f"nothing of it will be recorded: {table.tainted}"))
+        if table.weakened:
+            notes.append(Note(table.key_space, f"values may change unseen: {table.weakened}"))
+        if table.row_security:
+            notes.append(Note(table.key_space, "it has row security; users it applies to will not be recorded"))
+        missing = [column for column in hidden_columns(everything) if not has_column(adopted, table, column)]
+        if missing and not is_partition(table):
+            statements += add_columns(everything, place, missing)
+            undo += drop_columns(everything, place, missing)
+            statements += column_grants(grants, table, place, missing)
+    if adopted.fence is None:
+        statements += create_fence(everything, schema, grants)
+        undo.append(f"DROP TABLE {fence_place(everything, schema)}")
+    return Migration(tuple(statements), tuple(reversed(undo)), tuple(left_out), tuple(notes))
+
+
+def plan_back(adopted: Catalog, tables: Iterable[str] = ()) -> Migration:
+    """What it takes to give the hidden columns up, and the fence unless only some tables are meant."""
+    wanted = frozenset(tables)
+    known = frozenset().union(*map(named, adopted.tables.values()))
+    if unknown := sorted(wanted - known):
+        raise AdoptError(f"{', '.join(unknown)}: not adopted, so there is nothing to take back")
+    statements: list[str] = []
+    undo: list[str] = []
+    for table in adopted.tables.values():
+        if (not wanted or named(table) & wanted) and not is_partition(table):
+            place = quoted_place(adopted, table)
+            present = [column for column in HIDDEN_COLUMNS if has_column(adopted, table, column)]
+            statements += drop_columns(adopted, place, present)
+            undo += add_columns(adopted, place, present)
+    if adopted.fence is not None and not wanted:
+        statements.append(f"DROP TABLE {fence_place(adopted, adopted.fence.schema)}")
+        undo += create_fence(adopted, adopted.fence.schema, None)
+    return Migration(tuple(statements), tuple(undo))
+
+
+def named(table: Table) -> frozenset[str]:
+    return frozenset({table.name, f"{table.schema}.{table.name}"})
+
+
+def is_partition(table: Table) -> bool:
+    """Then its columns come and go with those of the whole."""
+    return table.schema != "main" and table.key_space != key_space(table.schema, table.name)
+
+
+def hidden_columns(catalog: Catalog) -> tuple[str, ...]:
+    return (WID,) if catalog.returning_old else HIDDEN_COLUMNS
+
+
+def has_column(adopted: Catalog, table: Table, column: str) -> bool:
+    found = adopted.table(table.name, table.schema)
+    return found is not None and (column == WID or found.has_prev)
+
+
+def add_columns(catalog: Catalog, place: str, columns: Sequence[str]) -> list[str]:
+    """SQLite adds one at a time and cannot be asked to look first."""
+    if catalog.version == 0:
+        return [f"ALTER TABLE {place} ADD COLUMN {column} bigint" for column in columns]
+    return [f"ALTER TABLE {place} " + ", ".join(f"ADD COLUMN IF NOT EXISTS {column} bigint" for column in columns)]
+
+
+def drop_columns(catalog: Catalog, place: str, columns: Sequence[str]) -> list[str]:
+    if catalog.version == 0:
+        return [f"ALTER TABLE {place} DROP COLUMN {column}" for column in columns]
+    return [f"ALTER TABLE {place} " + ", ".join(f"DROP COLUMN IF EXISTS {column}" for column in columns)]
+
+
+def column_grants(grants: Grants | None, table: Table, place: str, columns: Sequence[str]) -> list[str]:
+    """Who may use only some columns has to be allowed ours too. To read them is part of every RETURNING."""
+    rights: dict[str, set[str]] = {}
+    for schema, name, role, privilege in grants.columns if grants else ():
+        if (schema, name) == (table.schema, table.name) and privilege in ("SELECT", "INSERT", "UPDATE"):
+            rights.setdefault(role, {"SELECT"}).add(privilege)
+    of_columns = f"({', '.join(columns)})"
+    return [
+        f"GRANT {', '.join(f'{privilege} {of_columns}' for privilege in sorted(privileges))} ON {place} TO {role}"
+        for role, privileges in sorted(rights.items())
+    ]
+
+
+def create_fence(catalog: Catalog, schema: str, grants: Grants | None) -> list[str]:
+    fence = fence_place(catalog, schema)
+    columns = f"id int PRIMARY KEY, epoch bigint NOT NULL, {WID} bigint"
+    statements = [f"CREATE TABLE IF NOT EXISTS {fence} ({columns})", FENCE_ROW.format(fence=fence)]
+    if grants and grants.users:
+        statements.append(f"GRANT SELECT, UPDATE ON {fence} TO {', '.join(sorted(grants.users))}")
+    return statements
+
+
+def fence_place(catalog: Catalog, schema: str) -> str:
+    return FENCE_TABLE if catalog.version == 0 else f"{quoted(schema)}.{FENCE_TABLE}"
+
+
+def quoted_place(catalog: Catalog, table: Table) -> str:
+    return quoted(table.name) if catalog.version == 0 else f"{quoted(table.schema)}.{quoted(table.name)}"
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def is_ours(name: str) -> bool:
+    """Whether a table or column is there only for us."""
+    return name in HIDDEN_COLUMNS or name == FENCE_TABLE

@@ -1,0 +1,113 @@
+"""What rewriting has to know of a database: its audited tables, and what could write to them unseen.
+
+A catalog is a value, read at once and never changed. Reading is left to `catalog_postgres` and `catalog_sqlite`, which
+turn answers of the database into one; asking is left to the adapters, since only they know when a connection is free.
+
+A *tainted* table may get, lose or re-key rows without our seeing it (a cascade deletes, a trigger inserts), or cannot
+be tagged without the application noticing. Its statements stay as they are and nothing about it is recorded: an absent
+row that the history holds to be there would be a false alarm. A *weakened* table may only have values changed unseen.
+Its rows keep their version meanwhile, so the history lacks a write and is otherwise true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+
+WID = "mussurana_wid"
+PREVIOUS_WID = "mussurana_prev_wid"
+FENCE_TABLE = "mussurana_fence"
+HIDDEN_COLUMNS = (WID, PREVIOUS_WID)
+
+# Migrations run elsewhere, and nothing tells us. Reading takes some milliseconds, so once a minute costs next to
+# nothing; a minute is then the longest that a new trigger can go unnoticed.
+REFRESH_SECONDS = 60.0
+
+# From this version on RETURNING OLD gives the version that was overwritten, so that the row need not carry it.
+RETURNING_OLD_SINCE = 18
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table that is recorded, or would be if it were not tainted."""
+
+    name: str
+    schema: str  # "main" in SQLite
+    key_columns: tuple[str, ...]  # in the order of the primary key; empty only if tainted
+    columns: tuple[str, ...]  # what * stands for, without our own
+    has_prev: bool
+    tainted: str = ""  # why writes may go unseen; empty: they do not
+    weakened: str = ""  # why values may change unseen
+    key_types: tuple[str, ...] = ()  # of key_columns, as the database calls them: "integer", "uuid", "text"
+    key_space: str = ""  # the name that its keys go by: its own, or for a partition that of the whole
+    row_security: bool = False  # it has policies; where they apply to the user at hand it is tainted as well
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """One database as it was when read, and as one user sees it. Equal catalogs mean that nothing has changed.
+
+    Names are as the database stores them: the caller folds the case of those without quotes.
+    """
+
+    tables: Mapping[tuple[str, str], Table]  # by (schema, name)
+    search_path: tuple[str, ...]
+    version: int  # of the server: 18; 0 for SQLite
+    fence: Table | None = None  # None: not adopted
+    views: Mapping[tuple[str, str], tuple[Table, ...]] = field(default_factory=dict)
+    functions: Mapping[str, tuple[Table, ...]] = field(default_factory=dict)  # the user's own that write
+    others: frozenset[tuple[str, str]] = frozenset()  # relations that are not recorded
+
+    def table(self, name: str, schema: str | None = None) -> Table | None:
+        """The adopted table of this name, or None."""
+        found = self._find(name, schema)
+        return self.tables.get(found) if found else None
+
+    def tables_behind(self, name: str, schema: str | None = None) -> tuple[Table, ...]:
+        """The adopted tables that a view shows or, if it is written to, changes."""
+        found = self._find(name, schema)
+        return self.views.get(found, ()) if found else ()
+
+    def written_by(self, function: str) -> tuple[Table, ...]:
+        """The adopted tables that a function of the user's may write to. Schemas of functions are not told apart."""
+        return self.functions.get(function, ())
+
+    @property
+    def returning_old(self) -> bool:
+        return self.version >= RETURNING_OLD_SINCE
+
+    def _find(self, name: str, schema: str | None) -> tuple[str, str] | None:
+        if self.version == 0:  # SQLite keeps the case of names, but does not look at it
+            name, schema = name.lower(), schema.lower() if schema is not None else None
+        for candidate in (schema,) if schema is not None else self.search_path:
+            place = (candidate, name)
+            if place in self.tables or place in self.views or place in self.others:
+                return place
+        return None
+
+
+class CatalogCache:
+    """The catalogs of a process, by database. Whoever gets None reads one, when the connection is free, and puts it."""
+
+    DATABASES_MAX = 64  # an application has a few; one that makes a database per tenant reads catalogs more often
+
+    def __init__(self) -> None:
+        self._read: dict[Hashable, tuple[Catalog, float]] = {}
+
+    def get(self, database: Hashable, now_seconds: float) -> Catalog | None:
+        catalog, read_seconds = self._read.get(database, (None, 0.0))
+        return catalog if now_seconds - read_seconds < REFRESH_SECONDS else None
+
+    def put(self, database: Hashable, catalog: Catalog, now_seconds: float) -> None:
+        while len(self._read) >= self.DATABASES_MAX and database not in self._read:
+            self._read.pop(next(iter(self._read)), None)
+        self._read[database] = (catalog, now_seconds)
+
+    def forget(self, database: Hashable) -> None:
+        """After a statement that may have changed the schema."""
+        self._read.pop(database, None)
+
+
+def key_space(schema: str, name: str) -> str:
+    """The same in every process, whatever its search path."""
+    return name if schema in ("public", "main") else f"{schema}.{name}"

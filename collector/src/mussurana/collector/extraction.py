@@ -1,0 +1,116 @@
+"""From observations to operations: what a transaction saw and wrote, taken out of results after the fact.
+
+The hot path only appends `(extract, ...)` to `txn.observations`. Later, and mostly in another thread, `operations_of`
+calls each `extract(observation, sink)`, which tells the sink what there was. Extractors are code of the adapters and
+may fail: a failure costs that observation and is counted. Since a write may have been in it, the write ids that the
+transaction may have drawn are then declared lost, so that whoever reads them is not checked against nothing.
+
+Writes that were rolled back to a savepoint become versions of an aborted transaction of their own. Reads in that part
+were real and stay, except for those that saw what was rolled back: only this transaction could see it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from mussurana.collector.recorder import Txn
+
+READ, WRITE, UPDATE, DELETE, READ_ABSENT = range(5)
+"""As OpKind in history.proto; repeated here because this module must not load protobuf into the hot path."""
+
+Operation: TypeAlias = tuple[int, str, int, int, str]
+"""Kind, name of the key, version, version replaced (0 but for UPDATE and DELETE), text of the statement."""
+
+Observation: TypeAlias = tuple[Any, ...]
+Extract: TypeAlias = "Callable[[Observation, Sink], None]"
+
+
+class Sink:
+    """What an extractor talks to. The operations of one observation, in the order in which they are told."""
+
+    __slots__ = ("lost", "operations", "text")
+
+    def __init__(self) -> None:
+        self.operations: list[Operation] = []
+        self.lost: list[int] = []
+        self.text = ""
+
+    def statement(self, text: str) -> None:
+        """The operations that follow belong to this SQL, with placeholders and never with values."""
+        self.text = text
+
+    def read(self, key_name: str, version: int) -> None:
+        """Saw `version` of a row; 0 if it has none, because it was there before anybody recorded."""
+        self.operations.append((READ, key_name, version, 0, self.text))
+
+    def write(self, key_name: str, version: int) -> None:
+        """Wrote `version`; what it replaced, if anything, is not known."""
+        self.operations.append((WRITE, key_name, version, 0, self.text))
+
+    def update(self, key_name: str, version: int, previous: int) -> None:
+        """Wrote `version` in place of `previous`, by the database's own word."""
+        self.operations.append((UPDATE, key_name, version, previous, self.text))
+
+    def delete(self, key_name: str, version: int, previous: int) -> None:
+        """Removed the row, whose version was `previous`; `version` is a write id that names its absence."""
+        self.operations.append((DELETE, key_name, version, previous, self.text))
+
+    def absent(self, key_name: str) -> None:
+        """Saw that there is no such row."""
+        self.operations.append((READ_ABSENT, key_name, 0, 0, self.text))
+
+    def lose(self, version: int) -> None:
+        """This write id may be in the database, but it is not known where: reads of it cannot be checked."""
+        self.lost.append(version)
+
+
+class Extracted(NamedTuple):
+    """What a transaction did."""
+
+    operations: list[Operation]
+    rolled_back: list[Operation]  # writes that a savepoint took back
+    lost: list[int]
+    failures: int  # observations whose extractor failed
+
+
+def operations_of(txn: Txn) -> Extracted:
+    """Ask every observation. Never raises for what an extractor does."""
+    sink = Sink()
+    operations = sink.operations
+    bounds: list[int] | None = [] if txn.rolled_back else None  # where the operations of each observation end
+    failures = 0
+    for observation in txn.observations:
+        so_far = len(operations)
+        try:
+            observation[0](observation, sink)
+        except Exception:  # then nothing of it counts
+            del operations[so_far:]
+            failures += 1
+        sink.text = ""
+        if bounds is not None:
+            bounds.append(len(operations))
+    if bounds is None:
+        return Extracted(operations, [], sink.lost, failures)
+    kept, undone = _without_rolled_back(operations, bounds, txn.rolled_back)
+    return Extracted(kept, undone, sink.lost, failures)
+
+
+def _without_rolled_back(
+    operations: list[Operation], bounds: list[int], rolled_back: list[tuple[int, int]]
+) -> tuple[list[Operation], list[Operation]]:
+    """Those that stay, and the writes that savepoints took back."""
+    kept: list[Operation] = []
+    undone: list[Operation] = []
+    start = 0
+    for index, end in enumerate(bounds):
+        own = operations[start:end]
+        start = end
+        if any(first <= index < last for first, last in rolled_back):
+            kept += [operation for operation in own if operation[0] in (READ, READ_ABSENT)]
+            undone += [operation for operation in own if operation[0] not in (READ, READ_ABSENT)]
+        else:
+            kept += own
+    gone = {operation[2] for operation in undone}
+    return [operation for operation in kept if operation[0] != READ or operation[2] not in gone], undone

@@ -1,0 +1,889 @@
+"""psycopg 3 with recording: connections and cursors that are psycopg's own, with hooks.
+
+Each class here is made of psycopg's (or the application's own subclass of it) and a mixin, so that isinstance, row
+factories, cursor factories and pools go on working. The mixins hook methods that are private to psycopg;
+`unfit_driver` compares them with what this module was written for, and if they differ connections are left alone,
+with a warning.
+
+Every hook fails open: what goes wrong in our part is counted, and the statement goes on as the application wrote it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import sys
+import warnings
+import weakref
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from functools import lru_cache
+from types import FrameType
+from typing import Any
+
+import psycopg
+from psycopg import errors as e
+from psycopg import pq
+from psycopg._connection_base import BaseConnection
+from psycopg._cursor_base import BaseCursor
+from psycopg._pipeline_base import BasePipeline
+from psycopg._queries import PostgresRawQuery
+from psycopg._server_cursor_base import ServerCursorMixin
+from psycopg.sql import Composable
+
+from mussurana.collector.psycopg_errors import repair_error
+from mussurana.collector.psycopg_results import VisibleResult, layout_of
+from mussurana.collector.psycopg_watch import PGen, Watch
+from mussurana.collector.recorder import Txn
+from mussurana.collector.settings import Settings
+from mussurana.collector.sql.control import BEGIN, COMMIT, ROLLBACK, Control
+from mussurana.collector.sql.extract import extract_lost
+from mussurana.collector.sql.plan import Layout, Plan, cutter
+from mussurana.collector.sql.splice import WrongParameters
+
+logger = logging.getLogger("mussurana")
+
+IDLE = pq.TransactionStatus.IDLE
+INTRANS = pq.TransactionStatus.INTRANS
+OK = pq.ConnStatus.OK
+TEXT = pq.Format.TEXT
+BINARY = pq.Format.BINARY
+FATAL_ERROR = pq.ExecStatus.FATAL_ERROR
+PIPELINE_ABORTED = pq.ExecStatus.PIPELINE_ABORTED
+PIPELINE_SYNC = pq.ExecStatus.PIPELINE_SYNC
+
+TYPE_LOOKUP_FRAMES_MAX = 10
+"""How far up TypeInfo.fetch can be: a cursor's execute, its generators, and what waits for them lie between."""
+
+_HOOKED: dict[tuple[type, str], tuple[str, ...]] = {
+    (BaseCursor, "_execute_gen"): ("self", "query", "params", "prepare", "binary"),
+    (BaseCursor, "_executemany_gen_pipeline"): ("self", "query", "params_seq", "returning"),
+    (BaseCursor, "_executemany_gen_no_pipeline"): ("self", "query", "params_seq", "returning"),
+    (BaseCursor, "_stream_send_gen"): ("self", "query", "params", "binary", "size"),
+    (BaseCursor, "_stream_fetchone_gen"): ("self", "first"),
+    (BaseCursor, "_start_copy_gen"): ("self", "statement", "params"),
+    (BaseCursor, "_select_current_result"): ("self", "i", "format"),
+    (BaseCursor, "_make_row_maker"): ("self",),
+    (ServerCursorMixin, "_declare_gen"): ("self", "query", "params", "binary"),
+    (ServerCursorMixin, "_fetch_gen"): ("self", "num"),
+    (BaseConnection, "_exec_command"): ("self", "command", "result_format"),
+    (BaseConnection, "_start_query"): ("self",),
+    (BasePipeline, "_process_results"): ("self", "queued", "results"),
+    (psycopg.Connection, "_pipeline_nolock"): ("self",),
+}
+
+
+@lru_cache(maxsize=1)
+def unfit_driver() -> str:
+    """Why the installed psycopg cannot be hooked; empty if it can."""
+    for (owner, name), expected in _HOOKED.items():
+        method = getattr(owner, name, None)
+        if method is None:
+            return f"psycopg {psycopg.__version__} has no {owner.__name__}.{name}"
+        found = tuple(inspect.signature(method).parameters)
+        if found != expected:
+            return f"psycopg {psycopg.__version__}: {owner.__name__}.{name} takes {', '.join(found)}"
+    return ""
+
+
+class CursorMixin:
+    """In front of psycopg's Cursor, AsyncCursor, and their kin."""
+
+    _mussurana_plan: Plan | None = None
+    _mussurana_layout: Layout | None = None
+    _mussurana_pending: deque[tuple[Plan, int, Any, int]] | None = None
+
+    def _execute_gen(
+        self: Any, query: Any, params: Any = None, *, prepare: bool | None = None, binary: bool | None = None
+    ) -> PGen:
+        connection = self._conn
+        watch: Watch | None = connection._mussurana
+        if watch is None or self._closed:
+            yield from super()._execute_gen(query, params, prepare=prepare, binary=binary)  # type: ignore[misc]
+            return
+        # The way of most statements: known, with parameters, in a transaction that is open.
+        plan: Plan | None = None
+        txn: Txn | None = None
+        if query.__class__ is str and params is not None and self._pgconn.transaction_status == INTRANS:
+            plan = watch.lane.get(query)
+            if plan is not None and plan.quick and connection._pipeline is None and not self._mussurana_raw:
+                txn = watch.transactions.txn if watch.transactions is not None else None
+        if plan is None or txn is None:
+            yield from _execute(self, watch, super()._execute_gen, query, params, prepare, binary)  # type: ignore[misc]
+            return
+        write_id = 0
+        given = params
+        try:
+            if plan.takes_id:
+                write_id = watch.recorder.write_id()
+                if plan.injection is not None:
+                    given = plan.injection(params, write_id)
+        except Exception:
+            yield from _execute(self, watch, super()._execute_gen, query, params, prepare, binary)  # type: ignore[misc]
+            return
+        plan.used = watch.expected = True
+        self._mussurana_plan = plan
+        if not plan.pure:
+            watch.transactions.only_reads = False  # type: ignore[union-attr]
+        try:
+            yield from super()._execute_gen(plan.text, given, prepare=prepare, binary=binary)  # type: ignore[misc]
+        except BaseException as error:
+            _statement_failed(watch, error, plan, write_id)
+            _repair(watch, error, self, plan, query, params, write_id)
+            raise
+        try:
+            result = self._results[0]
+            absence = plan.absence
+            if not plan.live or (absence is not None and result.ntuples < absence.expected):
+                watch.record(plan, result, write_id, params)
+            else:
+                txn.observations.append((watch.extract, plan, self._mussurana_layout, result, write_id, ()))
+                txn.rows += result.ntuples
+        except Exception:
+            watch.failed_after(plan, write_id)
+
+    def _executemany_gen_pipeline(self: Any, query: Any, params_seq: Iterable[Any], returning: bool) -> PGen:
+        watch: Watch | None = self._conn._mussurana
+        execute = super()._executemany_gen_pipeline  # type: ignore[misc]
+        yield from _execute_many(self, watch, execute, query, params_seq, returning)
+
+    def _executemany_gen_no_pipeline(self: Any, query: Any, params_seq: Iterable[Any], returning: bool) -> PGen:
+        """With a libpq that knows no pipelines, which is older than any that psycopg comes with: as it is written."""
+        watch: Watch | None = self._conn._mussurana
+        if watch is not None and not self._closed:
+            yield from _begin(self._conn, watch)
+            _go_as_written(self, watch, query)
+        yield from super()._executemany_gen_no_pipeline(query, params_seq, returning)  # type: ignore[misc]
+
+    def _stream_send_gen(self: Any, query: Any, params: Any = None, *, binary: bool | None = None, size: int) -> PGen:
+        watch: Watch | None = self._conn._mussurana
+        if watch is None or self._closed:
+            yield from super()._stream_send_gen(query, params, binary=binary, size=size)  # type: ignore[misc]
+            return
+        yield from _begin(self._conn, watch)
+        plan, text, given, write_id = _prepare(self, watch, query, params)
+        watch.expected = True
+        try:
+            yield from super()._stream_send_gen(text, given, binary=binary, size=size)  # type: ignore[misc]
+        except BaseException as error:
+            _statement_failed(watch, error, plan, write_id)
+            _repair(watch, error, self, plan, query, params, write_id)
+            raise
+        watch.streamed = True
+        self._mussurana_stream = (plan, write_id)
+
+    def _stream_fetchone_gen(self: Any, first: bool) -> PGen:
+        watch: Watch | None = self._conn._mussurana
+        plan, write_id = getattr(self, "_mussurana_stream", (None, 0))
+        try:
+            result = yield from super()._stream_fetchone_gen(first)  # type: ignore[misc]
+        except BaseException as error:
+            if watch is not None:
+                _statement_failed(watch, error, plan, write_id)
+            raise
+        if watch is None or (plan := plan or self._mussurana_plan) is None:
+            return result
+        if result is not None and plan.strips and not first:
+            _show_safely(self, plan, result)
+        try:
+            if result is not None:
+                watch.record(plan, result, write_id, None)
+            else:
+                self._mussurana_stream = (None, 0)
+                if watch.implicit:
+                    watch.end_implicit(True)
+        except Exception:
+            watch.failed_control()
+        return result
+
+    def _start_copy_gen(self: Any, statement: Any, params: Any = None) -> PGen:
+        watch: Watch | None = self._conn._mussurana
+        if watch is not None and not self._closed:
+            yield from _begin(self._conn, watch)
+            plan, text, params, _ = _prepare(self, watch, statement, params)
+            if plan is not None and plan.text != plan.original:
+                statement = text
+            watch.expected = True
+            self._mussurana_plan = None
+        yield from super()._start_copy_gen(statement, params)  # type: ignore[misc]
+
+    def _make_row_maker(self: Any) -> Any:
+        plan = self._mussurana_plan
+        row_factory = self._row_factory
+        if plan is None or not plan.strips:
+            return row_factory(self)
+        cut = _show_safely(self, plan, self.pgresult)
+        make_row = row_factory(self)
+        if cut is None:
+            return make_row
+        return cut if make_row is tuple else _composed(make_row, cut)
+
+    @property
+    def row_factory(self: Any) -> Any:
+        return self._row_factory
+
+    @row_factory.setter
+    def row_factory(self: Any, row_factory: Any) -> None:
+        self._row_factory = row_factory
+        if self.pgresult:
+            shown = self.pgresult
+            make_row = row_factory(self)
+            if isinstance(shown, VisibleResult):
+                make_row = _composed(make_row, cutter(tuple(shown._columns)))
+            self._make_row = make_row
+
+
+class ServerCursorHooks(CursorMixin):
+    """In front of psycopg's server-side cursors, which get their rows by FETCH."""
+
+    def _declare_gen(self: Any, query: Any, params: Any = None, binary: bool | None = None) -> PGen:
+        watch: Watch | None = self._conn._mussurana
+        if watch is None or self._closed:
+            yield from super()._declare_gen(query, params, binary)  # type: ignore[misc]
+            return
+        yield from _begin(self._conn, watch)
+        plan, text, given, write_id = _prepare(self, watch, query, params)
+        if plan is not None and self._withhold:
+            # Its rows can be fetched when its transaction is over; in another one they would be misread.
+            plan, text, given = _only_strip(plan), query, params
+            self._mussurana_plan = plan
+        watch.expected = True
+        try:
+            yield from super()._declare_gen(text, given, binary)  # type: ignore[misc]
+        except BaseException as error:
+            _statement_failed(watch, error, plan, write_id)
+            _repair(watch, error, self, plan, query, params, write_id)
+            raise
+        self._mussurana_txn = watch.transactions.txn if watch.transactions is not None else None
+
+    def _fetch_gen(self: Any, num: int | None) -> PGen:
+        rows = yield from super()._fetch_gen(num)  # type: ignore[misc]
+        watch: Watch | None = self._conn._mussurana
+        plan = self._mussurana_plan
+        if watch is not None and plan is not None and self.pgresult is not None:
+            result = self.pgresult
+            if plan.strips:
+                _show_safely(self, plan, result)
+            try:
+                transactions = watch.transactions
+                if transactions is not None and transactions.txn is getattr(self, "_mussurana_txn", None):
+                    watch.record(plan, result, 0, None)
+            except Exception:
+                watch.failed()
+        return rows
+
+
+def _execute(
+    cursor: Any,
+    watch: Watch,
+    execute: Callable[..., PGen],
+    query: Any,
+    params: Any,
+    prepare: bool | None,
+    binary: bool | None,
+) -> PGen:
+    """The way of every other statement: the first one of a transaction, one that was never seen, BEGIN, COPY, ..."""
+    yield from _begin(cursor._conn, watch)
+    plan, text, given, write_id = _prepare(cursor, watch, query, params)
+    watch.expected = True
+    try:
+        yield from execute(text, given, prepare=prepare, binary=binary)
+    except BaseException as error:
+        _statement_failed(watch, error, plan, write_id)
+        _repair(watch, error, cursor, plan, query, params, write_id)
+        raise
+    if plan is not None and cursor._conn._pipeline is None:
+        _answered(cursor, watch, plan, write_id, params)
+
+
+def _begin(connection: Any, watch: Watch) -> PGen:
+    """What psycopg does at the start of a query anyway, early, because write ids belong to a transaction."""
+    if connection.pgconn.transaction_status != IDLE:
+        return
+    if not connection._autocommit:
+        watch.expected = True
+        yield from connection._start_query()
+    elif connection._pipeline is None and watch.due():
+        yield from watch.between()
+
+
+def _prepare(cursor: Any, watch: Watch, query: Any, params: Any) -> tuple[Plan | None, Any, Any, int]:
+    """The plan of a statement, and what to send instead of it."""
+    plan: Plan | None = None
+    cursor._mussurana_plan = None
+    # Before anything can go wrong: what is not known to be a read must not be committed in place of a ROLLBACK.
+    transactions = watch.transactions
+    only_reads = transactions is not None and transactions.only_reads
+    if transactions is not None:
+        transactions.only_reads = False
+    try:
+        plan = watch.plan_for(query, params, cursor._mussurana_raw, cursor)
+        if plan is None:
+            if watch.plans is None:
+                cursor._mussurana_plan = _STRIP
+            return None, query, params, 0
+        if transactions is not None and (plan.pure or (plan.control is not None and plan.control.what == BEGIN)):
+            transactions.only_reads = only_reads
+        cursor._mussurana_plan = plan
+        connection = cursor._conn
+        pipeline = connection._pipeline
+        if pipeline is not None and not isinstance(pipeline, PipelineMixin):
+            pipeline.__class__ = recorded(type(pipeline))
+        if plan.control is not None:
+            watch.before(plan.control)
+        elif plan.controls:
+            _before_several(watch, plan)
+        write_id = 0
+        if plan.observes:
+            idle = connection._autocommit and watch.pgconn.transaction_status == IDLE
+            if idle or (connection._autocommit and pipeline is not None):
+                watch.begin_implicit()
+            if plan.takes_id:
+                if watch.transactions is None or watch.transactions.txn is None:
+                    raise LookupError("no transaction to write in")
+                write_id = watch.recorder.write_id()
+        text = query if plan.text is plan.original else plan.text
+        given = params if plan.injection is None else plan.injection(params, write_id)
+        if pipeline is not None:
+            _await(cursor, watch, plan, write_id, params)
+        return plan, text, given, write_id
+    except Exception as error:
+        # Parameters that psycopg will refuse are no failure of ours, and nothing will be written.
+        if not isinstance(error, WrongParameters):
+            watch.failed()
+            if plan is None or plan.control is not None or plan.controls:
+                watch.failed_control()
+            if plan is not None:
+                watch.untagged(plan)
+            else:
+                watch.unknown(query)
+        if watch.implicit:
+            watch.failed_control()
+        cursor._mussurana_plan = _STRIP if plan is None else _only_strip(plan)
+        return None, query, params, 0
+
+
+_STRIP = Plan("", "", strips=True)
+"""For a statement of which nothing is known."""
+
+
+def _only_strip(plan: Plan) -> Plan:
+    """A plan for a statement that goes as it is."""
+    return Plan(plan.original, plan.original, control=plan.control, strips=True)
+
+
+def _await(cursor: Any, watch: Watch, plan: Plan, write_id: int, params: Any) -> None:
+    """In a pipeline the answer comes later. Its place is kept, so that operations stay in order.
+
+    Until then the place says that the write id is lost, which is what it is if the answer never comes.
+    """
+    pending = cursor._mussurana_pending
+    if pending is None:
+        pending = cursor._mussurana_pending = deque()
+    place = -1
+    transactions = watch.transactions
+    if plan.observes and transactions is not None and transactions.txn is not None:
+        place = len(transactions.txn.observations)
+        transactions.txn.observations.append((extract_lost, write_id) if write_id else (_nothing,))
+    pending.append((plan, write_id, params, place))
+
+
+def _nothing(observation: Any, sink: Any) -> None:
+    """The observation of a read whose answer never came."""
+
+
+def _execute_many(
+    cursor: Any,
+    watch: Watch | None,
+    execute: Callable[..., PGen],
+    query: Any,
+    params_seq: Iterable[Any],
+    returning: bool,
+) -> PGen:
+    if watch is None or cursor._closed:
+        yield from execute(query, params_seq, returning)
+        return
+    yield from _begin(cursor._conn, watch)
+    plan: Plan | None = None
+    cursor._mussurana_plan = None
+    if watch.transactions is not None:
+        watch.transactions.only_reads = False
+    try:
+        plan = watch.plan_for(query, (), cursor._mussurana_raw, cursor)
+        pipeline = cursor._conn._pipeline
+        if pipeline is not None and not isinstance(pipeline, PipelineMixin):
+            pipeline.__class__ = recorded(type(pipeline))
+        if plan is not None and plan.observes:
+            if cursor._conn._autocommit:
+                watch.begin_implicit()
+            if watch.transactions is None or watch.transactions.txn is None:
+                raise LookupError("no transaction to write in")
+    except Exception:
+        watch.failed()
+        if plan is not None:
+            watch.untagged(plan)
+        else:
+            watch.unknown(query)
+        plan, cursor._mussurana_plan = None, _STRIP
+    if plan is None or not (plan.observes or plan.strips):
+        watch.expected = True
+        yield from execute(query, params_seq, returning)
+        return
+    cursor._mussurana_plan = plan
+    cursor._mussurana_pending = deque()
+    watch.expected = True
+    try:
+        yield from execute(plan.text, _inject_each(cursor, watch, plan, params_seq), returning)
+    except BaseException as error:
+        watch.implicit_failed = True
+        if watch.pgconn.status != OK:
+            _statement_failed(watch, error, plan, 0)
+        raise
+
+
+def _go_as_written(cursor: Any, watch: Watch, query: Any) -> None:
+    watch.expected = True
+    cursor._mussurana_plan = None
+    if watch.transactions is not None:
+        watch.transactions.only_reads = False
+    try:
+        plan = watch.plan_for(query, (), cursor._mussurana_raw, cursor)
+        if plan is not None:
+            watch.untagged(plan)
+            cursor._mussurana_plan = _only_strip(plan)
+    except Exception:
+        watch.failed()
+
+
+def _inject_each(cursor: Any, watch: Watch, plan: Plan, params_seq: Iterable[Any]) -> Iterator[Any]:
+    """The parameters of an executemany, each with a write id of its own."""
+    for params in params_seq:
+        given, write_id = params, 0
+        try:
+            write_id = watch.recorder.write_id() if plan.takes_id else 0
+            if plan.injection is not None:
+                given = plan.injection(params, write_id)
+            _await(cursor, watch, plan, write_id, params)
+        except WrongParameters:
+            # The text is under way, so it is too late to send the other one. psycopg will refuse these parameters,
+            # as it would have without us.
+            given = params
+        except Exception:
+            watch.failed_after(plan, write_id)
+            cursor._mussurana_pending.append((plan, 0, params, -1))  # so that the answers after it find their own
+        yield given
+
+
+def _answered(cursor: Any, watch: Watch, plan: Plan, write_id: int, params: Any) -> None:
+    """A statement, not in a pipeline, has its results."""
+    try:
+        results = cursor._results
+        if plan.controls:
+            _several_answered(watch, plan, results)
+        else:
+            watch.record(plan, results[0], write_id, params)
+            if plan.control is not None:
+                watch.after(plan.control, results[0].command_status or b"")
+        if watch.implicit:
+            watch.end_implicit(True)
+    except Exception:
+        watch.failed_after(plan, write_id)
+        if plan.control is not None or plan.controls or watch.implicit:
+            watch.failed_control()
+
+
+def _answered_in_pipeline(
+    watch: Watch | None, plan: Plan, results: list[Any], write_id: int, params: Any, place: int
+) -> None:
+    if watch is None:
+        return
+    try:
+        result = results[0]
+        transactions = watch.transactions
+        if transactions is not None and transactions.txn is not None and place >= 0 and plan.live:
+            transactions.txn.observations[place] = watch.observation(plan, result, write_id, params)
+            transactions.txn.rows += result.ntuples
+        if plan.control is not None:
+            watch.after(plan.control, result.command_status or b"")
+    except Exception:
+        watch.failed_control()  # what has no answer says that its write id is lost
+
+
+def _before_several(watch: Watch, plan: Plan) -> None:
+    """Several statements in one text: a BEGIN among them starts a transaction, if none is open."""
+    for control in plan.controls:
+        if control is not None and control.what == BEGIN:
+            watch.before(control)
+            break
+    if watch.transactions is not None:
+        watch.transactions.only_reads = False
+
+
+def _several_answered(watch: Watch, plan: Plan, results: list[Any]) -> None:
+    transactions = watch.transactions
+    for control, result in zip(plan.controls, results, strict=False):
+        if control is None:
+            continue
+        if control.what == BEGIN and transactions is not None and transactions.txn is None:
+            transactions.begin(control.isolation)
+            transactions.only_reads = False
+        watch.after(control, result.command_status or b"")
+
+
+def _statement_failed(watch: Watch, error: BaseException, plan: Plan | None, write_id: int) -> None:
+    try:
+        watch.statement_failed(error, plan, write_id)
+    except Exception:
+        watch.failed_control()
+
+
+def _repair(
+    watch: Watch, error: BaseException, cursor: Any, plan: Plan | None, query: Any, params: Any, write_id: int
+) -> None:
+    try:
+        plan = plan or cursor._mussurana_plan
+        if plan is not None and watch.plans is not None:
+            repair_error(error, cursor, plan, query, params, write_id, watch.plans.catalog)
+    except Exception:
+        watch.failed()
+
+
+def _show(cursor: Any, plan: Plan, result: Any) -> Any:
+    """Let the application see a result without our columns; returns what cuts its rows, None if there is nothing to."""
+    layout = plan.layout
+    if layout is None or layout.hidden or layout.column_count != result.nfields:
+        layout = layout_of(plan, result)
+    cursor._mussurana_layout = layout
+    if layout.visible is not None:
+        cursor.pgresult = VisibleResult(result, layout.visible, plan.quiet)
+    return layout.cut
+
+
+def _show_safely(cursor: Any, plan: Plan, result: Any) -> Any:
+    try:
+        return _show(cursor, plan, result)
+    except Exception:
+        cursor._conn._mussurana.failed()
+        return _show_by_name(cursor, result)
+
+
+def _show_by_name(cursor: Any, result: Any) -> Any:
+    """The same without a plan: whatever happened to it, our columns must not be seen."""
+    names = [result.fname(index) or b"" for index in range(result.nfields)]
+    visible = tuple(index for index, name in enumerate(names) if not name.startswith(b"mussurana_"))
+    if len(visible) == len(names):
+        return None
+    cursor.pgresult = VisibleResult(result, visible, quiet=not visible)
+    return cutter(visible)
+
+
+def _composed(make_row: Callable[[Any], Any], cut: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda row: make_row(cut(row))
+
+
+class PipelineMixin:
+    """In front of psycopg's Pipeline: in autocommit, everything up to a sync is one transaction."""
+
+    def _process_results(self: Any, queued: Any, results: list[Any]) -> None:
+        watch: Watch | None = self._conn._mussurana
+        if watch is None:
+            super()._process_results(queued, results)  # type: ignore[misc]
+            return
+        if queued is None:
+            super()._process_results(queued, results)  # type: ignore[misc]
+            if results[0].status == PIPELINE_SYNC:
+                try:
+                    watch.synced()
+                except Exception:
+                    watch.failed_control()
+            return
+        cursor = queued[0]
+        pending = getattr(cursor, "_mussurana_pending", None)
+        if not pending:
+            super()._process_results(queued, results)  # type: ignore[misc]
+            return
+        plan, write_id, params, place = pending.popleft()
+        cursor._mussurana_plan = plan
+        try:
+            super()._process_results(queued, results)  # type: ignore[misc]
+        except BaseException as error:
+            watch.implicit_failed = True
+            _repair(watch, error, cursor, plan, plan.original, params, write_id)
+            raise
+        _answered_in_pipeline(watch, plan, results, write_id, params, place)
+
+
+class _CommandWatcher:
+    """Stands in a pipeline's queue for a command of psycopg's own, to see its answer."""
+
+    def __init__(self, connection: Any, control: Control) -> None:
+        self._conn = connection
+        self.control = control
+
+    def _check_results(self, results: list[Any]) -> None:
+        (result,) = results
+        if result.status == FATAL_ERROR:
+            error = e.error_from_result(result, encoding=self._conn.pgconn._encoding)
+            watch: Watch = self._conn._mussurana
+            try:
+                if self.control.what == COMMIT:
+                    watch.command_failed(error, self.control)
+            except Exception:
+                watch.failed_control()
+            raise error
+        if result.status == PIPELINE_ABORTED:
+            raise e.PipelineAborted("pipeline aborted")
+
+    def _set_results(self, results: list[Any]) -> None:
+        watch: Watch = self._conn._mussurana
+        try:
+            watch.after(self.control, results[0].command_status or b"")
+        except Exception:
+            watch.failed()
+
+
+def _looks_up_a_type() -> bool:
+    """Whether psycopg's own TypeInfo.fetch is at work, which makes its cursors past the connection and only reads."""
+    frame: FrameType | None = sys._getframe(2)
+    for _ in range(TYPE_LOOKUP_FRAMES_MAX):
+        if frame is None:
+            break
+        if frame.f_globals.get("__name__") == "psycopg._typeinfo":
+            return True
+        frame = frame.f_back
+    return False
+
+
+class ConnectionMixin(BaseConnection[Any]):
+    """In front of psycopg's Connection and AsyncConnection.
+
+    Of their base, so that Python finds both laid out alike and lets a connection that is open change its class.
+    """
+
+    _mussurana: Watch | None = None
+
+    def _start_query(self: Any) -> PGen:
+        watch: Watch | None = self._mussurana
+        if watch is not None:
+            if watch.expected:
+                watch.expected = False
+            else:
+                try:
+                    if not _looks_up_a_type():
+                        watch.foreign_cursor()
+                except Exception:
+                    watch.failed()
+        return super()._start_query()
+
+    def _exec_command(self: Any, command: Any, result_format: pq.Format = TEXT) -> PGen:
+        watch: Watch | None = self._mussurana
+        control: Control | None = None
+        if watch is not None:
+            try:
+                if isinstance(command, Composable):
+                    command = command.as_bytes(self)
+                elif isinstance(command, str):
+                    command = command.encode(self.pgconn._encoding)
+                control = watch.control_of(command)
+            except Exception:
+                watch.failed_control()
+        if watch is None or control is None:
+            return (yield from super()._exec_command(command, result_format))
+        if control.what == BEGIN and self._pipeline is None and watch.due():
+            yield from watch.between()
+        instead = False
+        try:
+            instead = control.what == ROLLBACK and self._pipeline is None and watch.may_commit_instead()
+            if instead:
+                control, command = _COMMIT, b"COMMIT"
+            watch.before(control)
+        except Exception:
+            watch.failed_control()
+        try:
+            result = yield from super()._exec_command(command, result_format)
+        except BaseException as error:
+            try:
+                watch.command_failed(error, control)
+            except Exception:
+                watch.failed_control()
+            if instead and isinstance(error, e.Error) and self.pgconn.status == OK:
+                return None  # it is rolled back, as the application wanted
+            raise
+        try:
+            if result is not None:
+                watch.after(control, result.command_status or b"")
+            elif self._pipeline is not None and self._pipeline.result_queue[-1] is None:
+                self._pipeline.result_queue[-1] = (_CommandWatcher(self, control), None)
+        except Exception:
+            watch.failed_control()
+        return result
+
+    def cursor(
+        self: Any,
+        name: str = "",
+        *,
+        binary: bool = False,
+        row_factory: Any = None,
+        scrollable: bool | None = None,
+        withhold: bool = False,
+    ) -> Any:
+        self._check_connection_ok()
+        row_factory = row_factory or self.row_factory
+        if name:
+            cursor = recorded(self.server_cursor_factory)(
+                self, name=name, row_factory=row_factory, scrollable=scrollable, withhold=withhold
+            )
+        else:
+            cursor = recorded(self.cursor_factory)(self, row_factory=row_factory)
+        if binary:
+            cursor.format = BINARY
+        return cursor
+
+    def _mussurana_closed(self: Any) -> None:
+        watch: Watch | None = self._mussurana
+        if watch is not None and self.pgconn.status != OK:
+            try:
+                watch.closed()
+            except Exception:
+                watch.failed()
+
+
+_COMMIT = Control(COMMIT)
+
+
+class SyncConnectionMixin(ConnectionMixin):
+    @classmethod
+    def connect(cls: Any, conninfo: str = "", *, mussurana: Settings | None = None, **options: Any) -> Any:
+        connection = super().connect(conninfo, **options)  # type: ignore[misc]
+        watch_connection(connection, mussurana)
+        return connection
+
+    def close(self: Any) -> None:
+        super().close()  # type: ignore[misc]
+        self._mussurana_closed()
+
+    @contextmanager
+    def pipeline(self: Any) -> Iterator[Any]:
+        if self._mussurana is not None and self._pipeline is None:
+            with self.lock:
+                self.wait(_before_pipeline(self))
+        with super().pipeline() as pipeline:  # type: ignore[misc]
+            yield pipeline
+
+    @contextmanager
+    def _pipeline_nolock(self: Any) -> Iterator[Any]:
+        if self._mussurana is not None:
+            self.wait(_before_pipeline(self))
+        with super()._pipeline_nolock() as pipeline:  # type: ignore[misc]
+            yield pipeline
+
+
+class AsyncConnectionMixin(ConnectionMixin):
+    @classmethod
+    async def connect(cls: Any, conninfo: str = "", *, mussurana: Settings | None = None, **options: Any) -> Any:
+        connection = await super().connect(conninfo, **options)  # type: ignore[misc]
+        watch_connection(connection, mussurana)
+        return connection
+
+    async def close(self: Any) -> None:
+        await super().close()  # type: ignore[misc]
+        self._mussurana_closed()
+
+    @asynccontextmanager
+    async def pipeline(self: Any) -> AsyncIterator[Any]:
+        if self._mussurana is not None and self._pipeline is None:
+            async with self.lock:
+                await self.wait(_before_pipeline(self))
+        async with super().pipeline() as pipeline:  # type: ignore[misc]
+            yield pipeline
+
+    @asynccontextmanager
+    async def _pipeline_nolock(self: Any) -> AsyncIterator[Any]:
+        if self._mussurana is not None:
+            await self.wait(_before_pipeline(self))
+        async with super()._pipeline_nolock() as pipeline:  # type: ignore[misc]
+            yield pipeline
+
+
+def _before_pipeline(connection: Any) -> PGen:
+    """In a pipeline nothing can be asked and waited for, so what is due runs before."""
+    watch: Watch = connection._mussurana
+    if connection.pgconn.status != OK:
+        return
+    if connection.pgconn.transaction_status == IDLE and watch.due():
+        yield from watch.between()
+    elif watch.streamed:
+        yield from watch.end_streaming()
+    watch.streamed = False
+
+
+_recorded: dict[type, type] = {}
+_plain: dict[type, type] = {}
+
+
+def recorded(base: Any) -> Any:
+    """The class with our hooks in front of one of psycopg's, or of a subclass of it. What is neither stays as it is."""
+    found = _recorded.get(base)
+    if found is not None:
+        return found
+    if not isinstance(base, type) or issubclass(base, CursorMixin | ConnectionMixin | PipelineMixin):
+        return base
+    details: dict[str, Any] = {
+        "__module__": base.__module__,
+        "__qualname__": base.__qualname__,
+        "__doc__": base.__doc__,
+    }
+    if issubclass(base, BaseCursor):
+        mixin: type = ServerCursorHooks if issubclass(base, ServerCursorMixin) else CursorMixin
+        details["_mussurana_raw"] = issubclass(base._query_cls, PostgresRawQuery)
+    elif issubclass(base, psycopg.AsyncConnection):
+        mixin = AsyncConnectionMixin
+    elif issubclass(base, psycopg.Connection):
+        mixin = SyncConnectionMixin
+    elif issubclass(base, BasePipeline):
+        mixin = PipelineMixin
+    else:
+        return base
+    made = _recorded[base] = type(base.__name__, (mixin, base), details)
+    _plain[made] = base
+    return made
+
+
+def watch_connection(connection: Any, settings: Settings | None = None) -> bool:
+    """Start to record a connection, unless it is already; returns whether it is recorded now."""
+    if unfit_driver():
+        warnings.warn(f"mussurana does not record: {unfit_driver()}", RuntimeWarning, stacklevel=3)
+        return False
+    settings = Settings.load() if settings is None else settings
+    if not settings.enabled or not isinstance(connection, psycopg.Connection | psycopg.AsyncConnection):
+        return False
+    if connection.__dict__.get("_mussurana") is None:
+        if not isinstance(connection, ConnectionMixin):
+            connection.__class__ = recorded(type(connection))
+        try:
+            connection.__dict__["_mussurana"] = Watch(settings, connection.pgconn)
+        except Exception:
+            logger.exception("mussurana does not record this connection")
+            return False
+        _watched.add(connection)
+    return True
+
+
+def stop_watching() -> None:
+    """Let all connections go on as if we had never been."""
+    for connection in list(_watched):
+        watch = connection.__dict__.pop("_mussurana", None)
+        _watched.discard(connection)
+        base = _plain.get(type(connection))
+        if base is not None:
+            connection.__class__ = base
+        if watch is not None and watch.transactions is not None:
+            watch.transactions.session.close()
+
+
+_watched: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+Connection: Any = recorded(psycopg.Connection)
+AsyncConnection: Any = recorded(psycopg.AsyncConnection)

@@ -1,0 +1,118 @@
+"""Errors as they would have been: about the statement that the application wrote, not about the one that was sent.
+
+PostgreSQL says at which character of the statement something is wrong, libpq shows the line, and a violated constraint
+shows the row. In all of these something of ours would show. Only errors come here, so nothing has to be fast.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from difflib import SequenceMatcher
+from typing import Any
+
+from psycopg import errors as e
+from psycopg._server_cursor_base import ServerCursorMixin
+from psycopg.pq import DiagnosticField
+
+from mussurana.collector.catalog import Catalog
+from mussurana.collector.sql.plan import Plan
+from mussurana.collector.sql.tokens import POSTGRES, RAW, NotUnderstood, tokenize
+
+# How libpq cuts a long line (reportErrorPosition in fe-protocol3.c).
+DISPLAY_SIZE = 60
+RIGHT_CUT_MIN = 10
+
+# Our columns came last, so they are last in a row, unless columns were added since.
+_ONE_COLUMN = re.compile(r", (?:\d+|null)\)\.$")
+_TWO_COLUMNS = re.compile(r", (?:\d+|null), (?:\d+|null)\)\.$")
+
+_LINE = re.compile(r"^LINE \d+: .*\n *\^", re.MULTILINE)
+
+
+def repair_error(
+    error: BaseException, cursor: Any, plan: Plan, query: Any, params: Any, write_id: int, catalog: Catalog
+) -> None:
+    """Change an error in place, if something of ours is in it."""
+    if not isinstance(error, e.Error) or error.pgresult is None:
+        return
+    result = error.pgresult
+    changed: dict[DiagnosticField, bytes | None] = {}
+    message = str(error.args[0]) if error.args else ""
+    position = error.diag.statement_position
+    if position is not None and plan.text != plan.original:
+        given = params if plan.injection is None else plan.injection(params, write_id)
+        declares = isinstance(cursor, ServerCursorMixin)
+        sent = converted(cursor, cursor._make_declare_statement(plan.text) if declares else plan.text, given)
+        original = converted(cursor, cursor._make_declare_statement(query) if declares else query, params)
+        place = original_place(sent, original, int(position) - 1)
+        if place is not None:
+            changed[DiagnosticField.STATEMENT_POSITION] = str(place + 1).encode()
+            message = _LINE.sub(lambda _: shown_line(original, place), message, count=1)
+    detail, name = error.diag.message_detail, error.diag.table_name
+    table = catalog.table(name, error.diag.schema_name) if name else None
+    if detail is not None and table is not None and detail.startswith("Failing row contains"):
+        shorter = (_TWO_COLUMNS if table.has_prev else _ONE_COLUMN).sub(").", detail)
+        if shorter != detail:
+            changed[DiagnosticField.MESSAGE_DETAIL] = shorter.encode(error._encoding)
+            message = message.replace(detail, shorter)
+    if changed:
+        error._info = {field: changed.get(field, result.error_field(field)) for field in DiagnosticField}
+        error.args = (message, *error.args[1:])
+
+
+def converted(cursor: Any, query: Any, params: Any) -> str:
+    """What psycopg sends for a query."""
+    made = cursor._query_cls(cursor._tx)
+    made.convert(query, params)
+    return bytes(made.query).decode(cursor._encoding)
+
+
+def original_place(sent: str, original: str, offset: int) -> int | None:
+    """Where in the original the character at `offset` of what was sent is; None if it is ours, or cannot be found."""
+    try:
+        sent_tokens, _ = tokenize(sent, RAW, POSTGRES)
+        original_tokens, _ = tokenize(original, RAW, POSTGRES)
+    except NotUnderstood:
+        return None
+    at = next((index for index, token in enumerate(sent_tokens) if token.start <= offset < token.end), None)
+    if at is None:
+        return len(original) if offset >= len(sent) else None
+    sent_words, words = ([each.word or each.text or "$" for each in some] for some in (sent_tokens, original_tokens))
+    for block in SequenceMatcher(None, sent_words, words, autojunk=False).get_matching_blocks():
+        if block.a <= at < block.a + block.size:
+            token = original_tokens[block.b + at - block.a]
+            return token.start + offset - sent_tokens[at].start
+    return None
+
+
+def shown_line(query: str, place: int) -> str:
+    """The two lines in which libpq shows a place of a query."""
+    number, start, end = 1, 0, len(query)
+    columns = [0]
+    for index, character in enumerate(query):
+        if character in "\r\n":
+            if index >= place:
+                end = index
+                break
+            if character == "\r" or index == 0 or query[index - 1] != "\r":
+                number += 1
+            start = index + 1
+        columns.append(columns[-1] + (2 if unicodedata.east_asian_width(character) in "WF" else 1))
+    cut_left = cut_right = False
+    if columns[end] - columns[start] > DISPLAY_SIZE:
+        if columns[start] + DISPLAY_SIZE >= columns[place] + RIGHT_CUT_MIN:
+            while columns[end] - columns[start] > DISPLAY_SIZE:
+                end -= 1
+            cut_right = True
+        else:
+            while columns[place] + RIGHT_CUT_MIN < columns[end]:
+                end -= 1
+                cut_right = True
+            while columns[end] - columns[start] > DISPLAY_SIZE:
+                start += 1
+                cut_left = True
+    prefix = f"LINE {number}: " + ("..." if cut_left else "")
+    line = query[start:end].replace("\t", " ")
+    marker = " " * (len(prefix) + columns[place] - columns[start])
+    return f"{prefix}{line}{'...' if cut_right else ''}\n{marker}^"

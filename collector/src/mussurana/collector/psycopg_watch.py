@@ -1,0 +1,496 @@
+"""What is remembered of one psycopg connection, and what runs on it between its transactions.
+
+The hooks in `psycopg_adapter` ask here what to send and report here what came back. All talk with the server is in
+generators, as in psycopg itself, so that it is the same for sync and async.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator
+from time import perf_counter, time_ns
+from typing import Any
+
+from psycopg import errors as e
+from psycopg import generators, pq
+from psycopg.sql import Composable
+
+from mussurana.collector.catalog import Catalog
+from mussurana.collector.catalog_postgres import QUERY, postgres_catalog
+from mussurana.collector.coverage import UNOBSERVED_WRITE
+from mussurana.collector.database import current_plans, plans_from, schema_changed
+from mussurana.collector.psycopg_results import layout_of
+from mussurana.collector.recorder import ABORTED, COMMITTED, IN_DOUBT, NOT_KNOWN, Recorder, recorder_for
+from mussurana.collector.settings import Settings
+from mussurana.collector.sql.control import (
+    BEGIN,
+    COMMIT,
+    ENCODING,
+    LEVELS,
+    ROLLBACK,
+    SCHEMA,
+    SEARCH_PATH,
+    TEMPORARY,
+    Control,
+    level_in,
+)
+from mussurana.collector.sql.draft import unobserved_write_keys
+from mussurana.collector.sql.extract import extract_fence, extract_lost, postgres_extractor
+from mussurana.collector.sql.plan import Plan
+from mussurana.collector.sql.plans import Plans
+from mussurana.collector.sql.tokens import FORMAT, NONE, POSTGRES, RAW, words_of
+from mussurana.collector.transactions import Transactions
+
+logger = logging.getLogger("mussurana")
+
+IDLE = pq.TransactionStatus.IDLE
+INTRANS = pq.TransactionStatus.INTRANS
+OK = pq.ConnStatus.OK
+TUPLES_OK = pq.ExecStatus.TUPLES_OK
+FATAL_ERROR = pq.ExecStatus.FATAL_ERROR
+
+FENCE_TRIES_MAX = 5
+"""Fences of other sessions are the only ones that can be in the way, and each is over in a moment."""
+
+RETRY_NS = 60_000_000_000
+"""After the catalog could not be read, a minute passes until the next try."""
+
+RESULT_ROWS_MAX = 100_000
+"""A result of more rows is read at once rather than kept: it would fill the memory until the background gets to it."""
+
+PGen = Generator[Any, Any, Any]
+
+UNKNOWN = ("", "catalog could not be read", UNOBSERVED_WRITE)
+FOREIGN = ("", "cursor that the connection did not make", UNOBSERVED_WRITE)
+
+
+class Watch:
+    """What its generators meet at the server is not raised; what else goes wrong the hooks have to catch."""
+
+    def __init__(self, settings: Settings, pgconn: Any) -> None:
+        self.settings = settings
+        self.recorder: Recorder = recorder_for(settings)
+        self.pgconn = pgconn
+        self.plans: Plans | None = None
+        self.transactions: Transactions | None = None  # None: nothing here is recorded
+        self.lane: dict[str, Plan] = {}  # plans that can be used without further questions
+        self.encoding = "utf-8"
+        self.extract = postgres_extractor("utf-8", self.recorder)
+        self.search_path: bytes | None = b""  # None: not known; empty: as the connection was made
+        self.own_catalog = 0  # not 0: it is not shared with other connections
+        self.names_changed = False  # unqualified names may mean other tables than the catalog says
+        self.schema_changed = False  # in the transaction that is open
+        self.epoch = 0
+        self.renew_ns = 0
+        self.expected = False  # the query that starts next comes from one of our cursors
+        self.commit_sent = False
+        self.implicit = False  # the transaction is a statement's own, or that of a pipeline
+        self.implicit_failed = False
+        self.streamed = False  # rows came one by one, and a pipeline would go on so
+
+    # Between transactions
+
+    def due(self) -> bool:
+        """Whether something has to run before the next transaction."""
+        try:
+            now_ns = time_ns()
+            if now_ns >= self.renew_ns or self.plans is None:
+                return now_ns >= self.renew_ns
+            transactions = self.transactions
+            return transactions is not None and transactions.session.fence_due(now_ns) and not transactions.prepared
+        except Exception:
+            self.failed()
+            return False
+
+    def between(self) -> PGen:
+        """Read the catalog if it is time, then fence if it is time. Pre: the connection is idle and in no pipeline."""
+        try:
+            if time_ns() >= self.renew_ns:
+                yield from self._renew()
+            transactions = self.transactions
+            if transactions is not None and transactions.session.fence_due(time_ns()):
+                yield from self._fence(transactions)
+        except e.Error as error:  # the connection is gone; the application will notice by itself
+            logger.debug("between transactions: %s", error)
+        except Exception:
+            self.failed()
+
+    def end_streaming(self) -> PGen:
+        """Lead libpq out of single-row mode by an empty query.
+
+        In a pipeline it would stay in it for the first statement that returns rows. An UPDATE does so because of us.
+        """
+        try:
+            self.pgconn.send_query(b"")
+            yield from generators.execute(self.pgconn)
+        except e.Error as error:
+            logger.debug("before a pipeline: %s", error)
+
+    def _query(self, text: bytes, parameters: list[bytes | None]) -> PGen:
+        """Run a statement as a transaction of its own; returns its result, whether or not it is an error."""
+        self.pgconn.send_query_params(text, parameters)
+        results = yield from generators.execute(self.pgconn)
+        return results[-1]
+
+    def _renew(self) -> PGen:
+        self.renew_ns = time_ns() + RETRY_NS
+        self.encoding = self.pgconn._encoding
+        self.extract = postgres_extractor(self.encoding, self.recorder)
+        if self.search_path is None:
+            result = yield from self._query(b"SELECT pg_catalog.current_setting('search_path')", [])
+            self.search_path = result.get_value(0, 0) if result.status == TUPLES_OK else b"?"
+        plans = current_plans(self._database())
+        if plans is None:
+            result = yield from self._query(QUERY.encode(), [])
+            if result.status != TUPLES_OK:
+                severity = result.error_field(pq.DiagnosticField.SEVERITY_NONLOCALIZED)
+                if self.pgconn.status != OK or severity != b"ERROR":  # it is about the connection, not the catalog
+                    self.renew_ns = 0
+                    return
+                logger.warning("the catalog could not be read: %s", result.error_message.decode("utf-8", "replace"))
+                self.recorder.metrics.hook_failures += 1
+                self.plans = None
+                self.lane = {}
+                return
+            catalog: Catalog = postgres_catalog(result.get_value(0, 0).decode(self.encoding))
+            plans = plans_from(self._database(), catalog, POSTGRES)
+        self.plans = plans
+        self.names_changed = self.schema_changed = False
+        self.lane = plans.caches[FORMAT]
+        if self.transactions is None and plans.catalog.tables:
+            fenced = plans.catalog.fence is not None
+            session = self.recorder.open_session(f"conn {self.pgconn.backend_pid}", fenced=fenced)
+            self.transactions = Transactions(self.recorder, session)
+
+    def _database(self) -> tuple[Any, ...]:
+        pgconn = self.pgconn
+        return (pgconn.host, pgconn.port, pgconn.db, pgconn.user, pgconn.options, self.search_path, self.own_catalog)
+
+    def _fence(self, transactions: Transactions) -> PGen:
+        """A transaction of its own that extends the chain of fences, unless another session has since."""
+        assert self.plans is not None
+        session = transactions.session
+        table = self.plans.catalog.fence
+        if table is None:
+            session.fence_failed()
+            return
+        name = f'"{table.schema}"."{table.name}"'
+        started = perf_counter()
+        for _ in range(FENCE_TRIES_MAX):
+            if not session.write_fence_needed:
+                txn = session.begin()
+                text = f"SELECT epoch, mussurana_wid FROM {name} WHERE id = 1"
+                result = yield from self._query(text.encode(), [])
+                if result.status == TUPLES_OK and result.ntuples and int(result.get_value(0, 0)) > self.epoch:
+                    self.epoch = int(result.get_value(0, 0))
+                    txn.observations.append((extract_fence, 0, int(result.get_value(0, 1) or 0)))
+                    session.end(txn, COMMITTED)
+                    session.fenced(wrote=False, seconds=perf_counter() - started)
+                    return
+                session.end(txn, ABORTED)  # what it saw is not worth recording
+            txn = session.begin()
+            write_id = self.recorder.write_id()
+            try:
+                result = yield from self._query(_write_fence(name), [b"%d" % write_id])
+            except BaseException:
+                txn.observations.append((extract_lost, write_id))
+                session.end(txn, IN_DOUBT)
+                session.fence_failed(perf_counter() - started)
+                raise
+            if result.status == TUPLES_OK and result.ntuples:
+                self.epoch = int(result.get_value(0, 0))
+                txn.observations.append((extract_fence, write_id, int(result.get_value(0, 1) or 0)))
+                level = (result.get_value(0, 2) or b"").decode().upper()
+                transactions.default_isolation = LEVELS.get(level, NOT_KNOWN)
+                session.end(txn, COMMITTED)
+                session.fenced(wrote=True, seconds=perf_counter() - started)
+                return
+            session.end(txn, ABORTED)
+            if result.error_field(pq.DiagnosticField.SQLSTATE) not in (b"40001", b"40P01"):
+                break
+        session.fence_failed(perf_counter() - started)
+
+    # Statements
+
+    def plan_for(self, query: Any, params: Any, raw: bool, context: Any) -> Plan | None:
+        """The plan of what a cursor is asked to execute; None if nothing is to be done about it."""
+        plans = self.plans
+        if plans is None:
+            if self.renew_ns:
+                self.recorder.coverage.count(UNKNOWN)
+            return None
+        if type(query) is not str:
+            query = self._text(query, context)
+        style = (RAW if raw else FORMAT) if params is not None else NONE
+        plan = plans.caches[style].get(query)
+        if plan is None:
+            plan = plans.find(query, style)
+        else:
+            plan.used = True
+        if self.transactions is None:
+            return plan if plan.control is not None or plan.controls else None
+        if (self.schema_changed or (self.names_changed and plan.unqualified)) and not plan.controls:
+            plan = self._as_written(plan)
+        if not plan.observes:  # else the extractor does it
+            for key in plan.coverage:
+                self.recorder.coverage.count(key)
+        if plan.taints:
+            plans.taint(plan.taints)
+        return plan
+
+    def _text(self, query: Any, context: Any) -> str:
+        if isinstance(query, bytes):
+            return query.decode(self.encoding)
+        if isinstance(query, Composable):
+            return query.as_string(context)
+        if isinstance(query, str):
+            return str(query)
+        return " ".join(query.strings)  # a template; psycopg takes it apart, and we only look at its words
+
+    def _as_written(self, plan: Plan) -> Plan:
+        """While names may mean something else, statements go as they are; what they write to is tainted."""
+        assert self.plans is not None
+        self.untagged(plan)
+        if plan.control is None and plan.text == plan.original:
+            return plan if not plan.observes else Plan(plan.original, plan.original, strips=True)
+        return Plan(plan.original, plan.original, control=plan.control, strips=True)
+
+    def untagged(self, plan: Plan) -> None:
+        """A statement that should have been recorded will not be. What it writes to is tainted, here and elsewhere."""
+        if plan.write is None or self.plans is None:
+            return
+        try:
+            for key in unobserved_write_keys([plan.write.table], "not recorded"):
+                self.recorder.coverage.count(key)
+            self.plans.taint([plan.write.table])
+        except Exception:
+            self.recorder.coverage.count(UNKNOWN)
+
+    def unknown(self, query: Any) -> None:
+        """A statement goes as it is and nothing is known of it: what it names may be written."""
+        try:
+            text = query if isinstance(query, str) else repr(query)
+            words = words_of(text)
+            plans = self.plans
+            if plans is None:
+                return
+            tables = [table for table in plans.catalog.tables.values() if table.name in words]
+            if not plans.tainted.issuperset((table.schema, table.name) for table in tables):
+                plans.taint(tables)
+            for key in unobserved_write_keys(tables, "not understood"):
+                self.recorder.coverage.count(key)
+        except Exception:
+            self.recorder.coverage.count(UNKNOWN)
+
+    def record(self, plan: Plan, result: Any, write_id: int, params: Any) -> None:
+        """A statement was answered."""
+        transactions = self.transactions
+        if transactions is None or (txn := transactions.txn) is None:
+            return
+        if not plan.observes:
+            return
+        if not plan.live:
+            if write_id:
+                txn.observations.append((extract_lost, write_id))
+            return
+        txn.observations.append(self.observation(plan, result, write_id, params))
+        txn.rows += result.ntuples
+
+    def observation(self, plan: Plan, result: Any, write_id: int, params: Any) -> tuple[Any, ...]:
+        absence = plan.absence
+        keys: Any = ()
+        if absence is not None and result.ntuples < absence.expected:
+            try:
+                keys = absence.keys(params)
+            except Exception:  # parameters that are not what the condition suggests say nothing about absence
+                keys = ()
+        return (self.extract, plan, layout_of(plan, result), result, write_id, keys)
+
+    def failed_after(self, plan: Plan | None, write_id: int) -> None:
+        """A hook failed when a statement had run: what it wrote is somewhere, and nobody will hear of it."""
+        self.failed()
+        if write_id:
+            try:
+                self.transactions.txn.observations.append((extract_lost, write_id))  # type: ignore[union-attr]
+            except Exception:
+                if plan is not None:
+                    self.untagged(plan)
+
+    def begin_implicit(self) -> None:
+        """A statement, or a pipeline, that is a transaction of its own."""
+        transactions = self.transactions
+        if transactions is not None and transactions.txn is None:
+            transactions.begin()
+            self.implicit = True
+            self.implicit_failed = False
+
+    def end_implicit(self, committed: bool) -> None:
+        self.implicit = False
+        transactions = self.transactions
+        if transactions is not None and transactions.txn is not None:
+            transactions.end(COMMITTED if committed else ABORTED)
+
+    def _refused(self, error: BaseException) -> bool:
+        """Whether the server said no, and goes on. A server that ends the connection may have done anything before."""
+        return (
+            self.pgconn.status == OK
+            and isinstance(error, e.Error)
+            and (error.sqlstate is None or error.diag.severity_nonlocalized == "ERROR")
+        )
+
+    def statement_failed(self, error: BaseException, plan: Plan | None, write_id: int) -> None:
+        """A statement raised, for whatever reason."""
+        transactions = self.transactions
+        if transactions is None or transactions.txn is None:
+            return
+        good = self._refused(error)
+        control = plan.control if plan is not None else None
+        if control is not None and control.what == COMMIT:
+            self.commit_sent = False
+            transactions.commit_failed(good and getattr(error, "sqlstate", None) is not None)
+        elif control is not None and control.what == BEGIN and good and self.pgconn.transaction_status == IDLE:
+            transactions.end(ABORTED)
+        elif self.implicit:
+            self.implicit = False
+            if good:
+                transactions.end(ABORTED)
+            else:
+                if write_id:
+                    transactions.lose([write_id])
+                transactions.end(IN_DOUBT)
+        elif not good:
+            transactions.lost()
+        elif plan is not None and plan.controls and self.pgconn.transaction_status == IDLE:
+            # Some of several statements in one text ran; whether a COMMIT was among them is not known.
+            transactions.end(IN_DOUBT if any(each and each.what == COMMIT for each in plan.controls) else ABORTED)
+
+    # Control of transactions
+
+    def control_of(self, command: bytes) -> Control | None:
+        """What a command that psycopg itself sends does."""
+        known = _commands.get(command)
+        if known is not None:
+            return known
+        if command.startswith(b"BEGIN"):  # with a level; also while there are no plans, which are made between BEGINs
+            begin = _commands[command] = Control(BEGIN, isolation=level_in(command.decode()))
+            return begin
+        if self.plans is None:
+            return None
+        return self.plans.find(command.decode("utf-8", "replace"), NONE).control
+
+    def before(self, control: Control) -> None:
+        if control.what == COMMIT:
+            self.commit_sent = True
+        if self.transactions is not None:
+            self.transactions.before(control, self.pgconn.transaction_status != IDLE)
+            if control.what not in (BEGIN, COMMIT, ROLLBACK):
+                self.transactions.only_reads = False
+
+    def after(self, control: Control, tag: bytes) -> None:
+        what = control.what
+        if what == COMMIT:
+            self.commit_sent = False
+        if what in _CHANGES_NAMES:
+            self._names_may_have_changed(control)
+        if self.transactions is not None:
+            self.transactions.after(control, tag, self.pgconn.transaction_status != IDLE)
+
+    def may_commit_instead(self) -> bool:
+        """Whether the open transaction did nothing that a ROLLBACK would undo, so that its reads can be confirmed."""
+        transactions = self.transactions
+        return (
+            transactions is not None
+            and transactions.txn is not None
+            and transactions.only_reads
+            and bool(transactions.txn.observations)
+            and self.pgconn.transaction_status == INTRANS
+        )
+
+    def command_failed(self, error: BaseException, control: Control) -> None:
+        """A command of psycopg's own raised."""
+        transactions = self.transactions
+        if transactions is None:
+            return
+        good = self._refused(error)
+        if control.what == COMMIT:
+            self.commit_sent = False
+            transactions.commit_failed(good and getattr(error, "sqlstate", None) is not None)
+        elif not good:
+            transactions.lost()
+        elif control.what in (BEGIN, ROLLBACK) and self.pgconn.transaction_status == IDLE:
+            transactions.end(ABORTED)
+
+    def synced(self) -> None:
+        """A pipeline came to a point where what was implicit in it has ended."""
+        if self.implicit and self.pgconn.transaction_status != INTRANS:
+            self.end_implicit(not self.implicit_failed)
+
+    def foreign_cursor(self) -> None:
+        """A cursor that we did not make runs something that we do not see."""
+        if self.plans is not None and self.transactions is not None:
+            self.recorder.coverage.count(FOREIGN)
+            self.transactions.only_reads = False
+            if not self.plans.everything_tainted:
+                logger.warning("a cursor was made past its connection; nothing of this database is recorded any more")
+                self.plans.taint_everything()
+
+    def closed(self) -> None:
+        """The connection was closed, or is found to be lost."""
+        transactions = self.transactions
+        if transactions is None:
+            return
+        if self.commit_sent or self.implicit:
+            transactions.end(IN_DOUBT)
+        else:
+            transactions.lost()
+        transactions.session.close()
+        self.transactions = None
+
+    def _names_may_have_changed(self, control: Control) -> None:
+        if control.what == SEARCH_PATH:
+            self.search_path = None
+            self.names_changed = True
+        elif control.what == ENCODING:
+            self.encoding = self.pgconn._encoding
+            self.extract = postgres_extractor(self.encoding, self.recorder)
+            return
+        elif control.what == TEMPORARY:
+            if self.plans is None or self.plans.catalog.table(control.name) is None:
+                return
+            self.own_catalog = self.pgconn.backend_pid  # in which the temporary table is found first
+            self.names_changed = True
+        else:
+            self.schema_changed = True
+            schema_changed(self._database())
+        self.lane = {}
+        self.renew_ns = 0
+
+    def failed_control(self) -> None:
+        """A hook failed that should have noted the beginning or the end of something."""
+        self.failed()
+        self.implicit = self.commit_sent = False
+        if self.transactions is not None:
+            self.transactions.abandon()
+
+    def failed(self) -> None:
+        """One of our hooks raised."""
+        self.recorder.metrics.hook_failures += 1
+        logger.debug("a hook failed", exc_info=True)
+
+
+_CHANGES_NAMES = frozenset({SEARCH_PATH, ENCODING, TEMPORARY, SCHEMA})
+
+_commands: dict[bytes, Control] = {
+    b"BEGIN": Control(BEGIN),
+    b"COMMIT": Control(COMMIT),
+    b"ROLLBACK": Control(ROLLBACK),
+}
+
+
+def _write_fence(name: str) -> bytes:
+    # The subquery locks the row and so sees its last version, also on servers whose RETURNING knows no old row.
+    return (
+        f"UPDATE {name} AS f SET epoch = f.epoch + 1, mussurana_wid = $1 "
+        f"FROM (SELECT id, mussurana_wid FROM {name} WHERE id = 1 FOR UPDATE) AS o WHERE f.id = o.id "
+        "RETURNING f.epoch, o.mussurana_wid, pg_catalog.current_setting('transaction_isolation')"
+    ).encode()

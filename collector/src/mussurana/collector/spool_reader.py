@@ -1,0 +1,156 @@
+"""The reading end of a spool: the fragments of a process that may still be writing, as a source for the sender.
+
+What is damaged on disk leaves a hole in the sequence numbers, which a generated fragment fills that declares the loss:
+a verifier never waits for a fragment that will not come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from itertools import pairwise
+from pathlib import Path
+from time import time_ns
+
+from mussurana.collector.spool import FOLDER
+from mussurana.collector.write_ids import COUNTER_END
+from mussurana.wire import PROTOCOL, counter_of, history_pb2, segments, tag_of
+
+DAMAGED = "spool damaged"
+
+
+class SpoolReader:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.durable_sequence = 0
+        self.is_complete = False  # nothing will be added any more, and all of it has been read once: `last_sequence`
+        self.last_sequence = 0  # that has been seen so far
+
+    @property
+    def first_sequence(self) -> int:
+        """The oldest fragment that is still here."""
+        return next((hello.first_sequence for hello in self._hellos()), 1)
+
+    def hello(self, first_sequence: int) -> bytes:
+        hello = next(self._hellos(), None)
+        if hello is None:
+            collector, _ = name_of(self.folder)
+            hello = history_pb2.Hello(protocol=PROTOCOL, collector=collector)
+        hello.first_sequence = first_sequence
+        return history_pb2.Upload(hello=hello).SerializeToString()
+
+    def read(self, after: int) -> Iterator[tuple[int, bytes] | None]:
+        """The fragments after a sequence number, with theirs; None where the next one is not there yet."""
+        expected = after + 1
+        _, tag = name_of(self.folder)
+        settled = {tag: 1}
+        position: segments.Position | None = None
+        while True:
+            if self._has_more(position):
+                for found in segments.read_from(self.folder, position):
+                    position = found.end
+                    if isinstance(found, segments.Damage):
+                        continue
+                    upload = history_pb2.Upload.FromString(found.payload)
+                    if upload.WhichOneof("message") == "hello":
+                        continue
+                    sequence = upload.fragment.sequence
+                    self.last_sequence = max(self.last_sequence, sequence)
+                    while expected < sequence:
+                        yield expected, gap(expected, DAMAGED, settled)
+                        expected += 1
+                    if expected == sequence:
+                        yield sequence, found.payload
+                        expected += 1
+                    settled = {ids.tag: ids.settled for ids in upload.fragment.write_ids}
+            yield None
+
+    def acknowledge(self, sequence: int) -> None:
+        """Everything up to here is durable elsewhere: delete the segments that hold nothing else."""
+        self.durable_sequence = max(self.durable_sequence, sequence)
+        for number, following in pairwise(segments.segment_numbers(self.folder)):
+            first_of_following = self._first_of(following)
+            if first_of_following is None or first_of_following > self.durable_sequence + 1:
+                return
+            path = segments.segment_path(self.folder, number)
+            path.unlink(missing_ok=True)
+            path.with_suffix(".sessions").unlink(missing_ok=True)
+
+    def _has_more(self, position: segments.Position | None) -> bool:
+        numbers = segments.segment_numbers(self.folder)
+        if not numbers or position is None or numbers[-1] != position.segment:
+            return bool(numbers)
+        return segments.segment_path(self.folder, position.segment).stat().st_size > position.offset
+
+    def _hellos(self) -> Iterator[history_pb2.Hello]:
+        for found in segments.read_from(self.folder):
+            if isinstance(found, segments.Record):
+                upload = history_pb2.Upload.FromString(found.payload)
+                if upload.WhichOneof("message") == "hello":
+                    yield upload.hello
+
+    def _first_of(self, number: int) -> int | None:
+        """The first fragment of a segment, which its Hello names; None if that cannot be read (yet)."""
+        with open(segments.segment_path(self.folder, number), "rb") as file:
+            head = file.read(segments.FILE_HEADER.size + segments.RECORD_HEADER.size)
+            if len(head) < segments.FILE_HEADER.size + segments.RECORD_HEADER.size:
+                return None
+            _, length, _, _ = segments.RECORD_HEADER.unpack_from(head, segments.FILE_HEADER.size)
+            payload = file.read(min(length, segments.RECORD_BYTES_MAX))
+        try:
+            return int(history_pb2.Upload.FromString(payload).hello.first_sequence) or None
+        except Exception:
+            return None
+
+
+def name_of(folder: Path) -> tuple[bytes, int]:
+    """The collector and its first tag, which a folder's name tells."""
+    match = FOLDER.fullmatch(folder.name)
+    if match is None:
+        raise ValueError(f"{folder}: not the folder of a collector")
+    return bytes.fromhex(match[1]), int(match[2], 16)
+
+
+def gap(
+    sequence: int,
+    reason: str,
+    settled: dict[int, int],
+    ended: list[int] | None = None,
+    kept: Collection[int] = (),
+) -> bytes:
+    """A fragment that says that all write ids from here on may be lost, but for those `kept`.
+
+    With `ended` these sessions are over, and so is the collector.
+    """
+    fragment = history_pb2.Fragment(
+        sequence=sequence,
+        sealed_ns=time_ns(),
+        session_event=[
+            history_pb2.SessionEvent(what=history_pb2.SessionEvent.CLOSE, session=number) for number in ended or ()
+        ],
+        write_ids=[
+            history_pb2.WriteIds(tag=tag, settled=counter if ended is None else COUNTER_END)
+            for tag, counter in settled.items()
+        ],
+        gap=[
+            history_pb2.Gap(
+                reason=reason,
+                session=ended,
+                write_ids=[
+                    history_pb2.WriteIdRange(tag=tag, first=first, end=end)
+                    for tag, counter in settled.items()
+                    for first, end in _between(counter, sorted(counter_of(k) for k in kept if tag_of(k) == tag))
+                ],
+            )
+        ],
+    )
+    return history_pb2.Upload(fragment=fragment).SerializeToString()
+
+
+def _between(counter: int, kept: list[int]) -> Iterator[tuple[int, int]]:
+    """The ranges from a counter to the last one that spare some."""
+    for spared in kept:
+        if spared > counter:
+            yield counter, spared
+        counter = max(counter, spared + 1)
+    if counter < COUNTER_END:
+        yield counter, COUNTER_END

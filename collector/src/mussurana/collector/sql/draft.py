@@ -1,0 +1,169 @@
+"""A plan in the making: the statement's text and tokens, what its names mean, and the edits so far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from mussurana.collector.catalog import PREVIOUS_WID, WID, Catalog, Table
+from mussurana.collector.coverage import FULL, PARTIAL, UNOBSERVED_READ, UNOBSERVED_WRITE, Key
+from mussurana.collector.sql.keys import is_nameable, key_expression
+from mussurana.collector.sql.query import Item, Select, Source
+from mussurana.collector.sql.splice import Splice
+from mussurana.collector.sql.tokens import SQLITE, Placeholder, Token
+
+XMIN = "xmin"
+
+NAMES_OF_OURS = frozenset({WID, PREVIOUS_WID})
+
+
+class Draft:
+    def __init__(
+        self,
+        text: str,
+        tokens: list[Token],
+        placeholders: list[Placeholder],
+        style: str,
+        dialect: str,
+        catalog: Catalog,
+        tainted: Iterable[tuple[str, str]],
+        version_column: str,
+    ) -> None:
+        self.text = text
+        self.tokens = tokens
+        self.placeholders = placeholders
+        self.style = style
+        self.dialect = dialect
+        self.catalog = catalog
+        self.tainted = tainted
+        self.version_column = version_column  # WID, or XMIN where the schema must stay as it is
+        self.splice = Splice(text)
+        self.unqualified = False
+        self.expanded: set[int] = set()  # SELECTs, by the index of their first token, whose stars are done
+        self.recorded: set[tuple[str, str]] = set()
+
+    @property
+    def is_sqlite(self) -> bool:
+        return self.dialect == SQLITE
+
+    def adopted(self, name: str, schema: str | None) -> Table | None:
+        """A table with our columns in it, tainted or not."""
+        table = self.catalog.table(name.lower() if self.is_sqlite else name, schema)
+        if table is not None and schema is None:
+            self.unqualified = True
+        return table
+
+    def recordable(self, table: Table | None) -> bool:
+        return (
+            table is not None
+            and not table.tainted
+            and (table.schema, table.name) not in self.tainted
+            and is_nameable(table, self.is_sqlite)
+        )
+
+    def source_table(self, source: Source) -> Table | None:
+        return self.adopted(source.name, source.schema) if source.name else None
+
+    def key_columns(self, alias: str, table: Table) -> list[str]:
+        """Expressions for the primary key of a table in FROM."""
+        types = table.key_types or ("text",) * len(table.key_columns)
+        pairs = zip(table.key_columns, types, strict=True)
+        owner = f"{alias}." if alias else ""
+        expressions = [key_expression(f"{owner}{quoted(column)}", kind, self.is_sqlite) for column, kind in pairs]
+        return [expression for expression in expressions if expression is not None]
+
+    def version_of(self, alias: str) -> str:
+        """An expression for the version of a row."""
+        if self.version_column == XMIN:
+            return f"{alias}.xmin::text::bigint"
+        owner = f"{alias}." if alias else ""
+        # In SQLite a plus sign takes the declared type away, and with it converters of the application's.
+        return f"+{owner}{WID}" if self.is_sqlite else f"{owner}{WID}"
+
+    def expand_stars(self, select: Select) -> None:
+        """Write out the stars of a SELECT, so that our columns are not among what they stand for."""
+        if select.start in self.expanded or self.version_column == XMIN:
+            return
+        self.expanded.add(select.start)
+        tables = [self.source_table(source) for source in select.sources]
+        for item in select.items:
+            if item.star:
+                columns = self._star_columns(select, item, tables)
+                if columns:
+                    self.splice.replace(self.tokens[item.first].start, self.tokens[item.last - 1].end, columns)
+
+    def _star_columns(self, select: Select, item: Item, tables: list[Table | None]) -> str:
+        if not item.qualifier and (select.merged_columns or not any(tables)):
+            return ""
+        parts = []
+        for source, table in zip(select.sources, tables, strict=True):
+            if item.qualifier and item.qualifier != source.alias_name:
+                continue
+            if table is None or source.columns_renamed:
+                parts.append(f"{source.alias}.*")
+            else:
+                parts += [f"{source.alias}.{quoted(column)}" for column in table.columns]
+        return ", ".join(parts)
+
+    def fix_natural_joins(self, select: Select) -> None:
+        """NATURAL JOIN would also compare our columns; say which ones are meant."""
+        if self.version_column == XMIN:
+            return
+        for index, source in enumerate(select.sources):
+            if source.natural < 0:
+                continue
+            right = self.source_table(source)
+            left = [self.source_table(each) for each in select.sources[:index]]
+            if right is None or not any(left) or None in left:
+                continue
+            have = {column for table in left if table is not None for column in table.columns}
+            common = [quoted(column) for column in right.columns if column in have]
+            token = self.tokens[source.natural]
+            self.splice.replace(token.start, token.end, "" if common else "CROSS")
+            if common:
+                self.splice.insert(source.end, f" USING ({', '.join(common)})")
+
+    def coverage(self, shape: str, seen: Iterable[Table], unseen: Iterable[Table], unseen_is: int) -> tuple[Key, ...]:
+        seen, unseen = set(seen), set(unseen) - set(seen)
+        keys = [(_label(table), shape, PARTIAL if unseen or table.weakened else FULL) for table in seen]
+        keys += [(_label(table), shape, unseen_is) for table in unseen]
+        return tuple(sorted(keys))
+
+    def mentioned(self) -> set[Table]:
+        """Adopted tables whose name stands anywhere in the statement, also behind views."""
+        found: set[Table] = set()
+        for index, token in enumerate(self.tokens):
+            if not token.is_name:
+                continue
+            schema = None
+            if index >= 2 and self.tokens[index - 1].word == "." and self.tokens[index - 2].is_name:
+                schema = self.tokens[index - 2].name
+            for place in {schema, None}:
+                table = self.adopted(token.name, place)
+                if table is not None:
+                    found.add(table)
+                found.update(self.catalog.tables_behind(token.name, place))
+        return found
+
+    def written_by_functions(self) -> set[Table]:
+        """Adopted tables that functions called in the statement write to."""
+        found: set[Table] = set()
+        for token, following in zip(self.tokens, self.tokens[1:], strict=False):
+            if following.word == "(" and (token.is_name or token.word):
+                found.update(self.catalog.written_by(token.name))
+        return found
+
+
+def _label(table: Table) -> str:
+    return table.key_space or table.name
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def unobserved_write_keys(tables: Iterable[Table], shape: str) -> tuple[Key, ...]:
+    return tuple(sorted((_label(table), shape, UNOBSERVED_WRITE) for table in tables))
+
+
+def unobserved_read_keys(tables: Iterable[Table], shape: str) -> tuple[Key, ...]:
+    return tuple(sorted((_label(table), shape, UNOBSERVED_READ) for table in tables)) or (("", shape, UNOBSERVED_READ),)

@@ -1,0 +1,141 @@
+"""A plan: all that has to be known of one SQL text, worked out once.
+
+On the hot path an adapter takes the plan's text, lets it add a write id to the parameters, and appends the result to
+the transaction. What the result says is read later, by `extract`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import Any
+
+from mussurana.collector.catalog import Table
+from mussurana.collector.coverage import UNOBSERVED_READ, Key
+from mussurana.collector.sql.absence import Absence
+from mussurana.collector.sql.control import Control
+from mussurana.collector.sql.splice import Injection
+
+PREFIX = "mussurana_"
+"""Of the names of all that is ours in a result. No column of an application may start with it."""
+
+INSERT, UPDATE, DELETE = "INSERT", "UPDATE", "DELETE"
+
+Place = int | str
+"""Of a column in a result: its index, from the end if negative; or its name, where a star hides the index."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One table in a SELECT: where its keys and versions stand in each row."""
+
+    table: Table
+    keys: tuple[Place, ...]
+    version: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """What a statement wrote: where RETURNING says which rows, and which versions were overwritten."""
+
+    kind: str
+    table: Table
+    keys: tuple[Place, ...]
+    previous: Place | None = None  # the version overwritten
+    old_keys: tuple[Place, ...] = ()  # where an UPDATE may have changed the key, or an INSERT have become an UPDATE
+    previous_tells: bool = (
+        False  # an INSERT became an UPDATE where `previous` is not null; else, where old_keys are not
+    )
+    version: Place | None = None  # where the database says which version it wrote: only with xmin
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """A plan's columns in a result of one shape."""
+
+    column_count: int
+    visible: tuple[int, ...] | None  # None: all of them
+    hidden: tuple[tuple[int, bytes], ...]  # columns of ours inside a star: they move when the table is altered
+    reads: tuple[tuple[Table, tuple[int, ...], int], ...]
+    keys: tuple[int, ...] = ()
+    old_keys: tuple[int, ...] = ()
+    previous: int = -1
+    version: int = -1
+    cut: Callable[[Sequence[Any]], Any] | None = None  # makes a tuple of the visible columns of a row
+    extractors: dict[Any, Any] = field(default_factory=dict)  # what reads results of this shape, made when needed
+
+
+@dataclass(slots=True, eq=False)
+class Plan:
+    text: str  # to send
+    original: str
+    statement: str = ""  # the text for people, without values
+    injection: Injection | None = None
+    takes_id: bool = False  # it writes; each execution needs a write id
+    reads: tuple[Read, ...] = ()
+    write: Write | None = None
+    absence: Absence | None = None
+    control: Control | None = None
+    quiet: bool = False  # the application asked for no rows, and shall see none
+    visible_count: int = -1  # how many columns are the application's; -1: not known, look at their names
+    strips: bool = False  # whether a result can have columns of ours
+    coverage: tuple[Key, ...] = (("", "other", UNOBSERVED_READ),)
+    taints: tuple[Table, ...] = ()  # tables that it may write to unseen
+    tables: frozenset[tuple[str, str]] = frozenset()  # that it records; see Plans.taint
+    unqualified: bool = False  # it found tables through the search path
+    controls: tuple[Control | None, ...] = ()  # of each statement, where a text holds several
+    pure: bool = False  # a ROLLBACK after it would have nothing to undo
+    live: bool = True  # False: one of its tables was tainted; nothing that it saw may be recorded
+    quick: bool = False  # it is recorded, and nothing else has to be done about it
+    used: bool = False  # since the cache was last cleared out
+    layout: Layout | None = field(default=None, repr=False)
+
+    @property
+    def observes(self) -> bool:
+        return bool(self.reads) or self.write is not None
+
+    def layout_for(self, names: Sequence[str]) -> Layout:
+        """Where the columns are in a result whose columns have these names."""
+        count = len(names)
+        if self.quiet:
+            visible: tuple[int, ...] | None = ()
+            hidden: tuple[tuple[int, bytes], ...] = ()
+        elif self.visible_count >= 0:
+            visible, hidden = tuple(range(self.visible_count)), ()
+        else:
+            visible = tuple(index for index, name in enumerate(names) if not name.startswith(PREFIX))
+            hidden = tuple((index, name.encode()) for index, name in enumerate(names) if name.startswith(PREFIX))
+        if visible is not None and len(visible) == count:
+            visible = None
+
+        def at(place: Place) -> int:
+            if isinstance(place, str):
+                return names.index(place)
+            return place if place >= 0 else count + place
+
+        reads = tuple((read.table, tuple(map(at, read.keys)), at(read.version)) for read in self.reads)
+        cut = None if visible is None else cutter(visible)
+        write = self.write
+        if write is None:
+            return Layout(count, visible, hidden, reads, cut=cut)
+        return Layout(
+            count,
+            visible,
+            hidden,
+            reads,
+            tuple(map(at, write.keys)),
+            tuple(map(at, write.old_keys)),
+            -1 if write.previous is None else at(write.previous),
+            -1 if write.version is None else at(write.version),
+            cut,
+        )
+
+
+def cutter(visible: tuple[int, ...]) -> Callable[[Sequence[Any]], Any]:
+    """Takes some columns out of a row. An itemgetter runs in C, which a lambda does not."""
+    if visible == tuple(range(len(visible))):
+        return itemgetter(slice(len(visible)))
+    if len(visible) > 1:
+        return itemgetter(*visible)
+    return lambda row: tuple(row[index] for index in visible)

@@ -1,0 +1,100 @@
+"""A database whose tables are recorded, connections to it with the collector, and what the checker says afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from mussurana.collector.__main__ import main
+from mussurana.collector.coverage import CoverageRow
+from mussurana.collector.database import forget_all
+from mussurana.collector.psycopg_adapter import AsyncConnection, Connection
+from mussurana.collector.recorder import Recorder, recorder_for
+from mussurana.collector.settings import Settings
+from mussurana.verifier.engine.check import check
+from mussurana.verifier.formats.spool import read
+from mussurana.verifier.history import History
+from mussurana.verifier.verdict import Settings as CheckSettings
+from mussurana.verifier.verdict import Verdict
+from tests.collector.postgres import Database
+
+NEWEST = pytest.mark.parametrize("postgres", [18], indirect=True)
+
+FLUSH_SECONDS = 10
+
+
+class Recording:
+    """One process' recording of one database."""
+
+    def __init__(self, database: Database, spool: Path, **settings: Any) -> None:
+        self.database = database
+        self.spool = spool
+        self.settings = Settings.load(spool=str(spool), database="test", **settings)
+        self.recorder: Recorder = recorder_for(self.settings)
+
+    def connect(self, **options: Any) -> Any:
+        return Connection.connect(self.database.conninfo, mussurana=self.settings, **options)
+
+    async def connect_async(self, **options: Any) -> Any:
+        return await AsyncConnection.connect(self.database.conninfo, mussurana=self.settings, **options)
+
+    def finish(self) -> None:
+        """Everything that has ended is in the spool after this, and nothing more will be."""
+        assert self.recorder.flush(FLUSH_SECONDS)
+        self.recorder.close()
+
+    def history(self) -> History:
+        self.finish()
+        return read(self.spool)
+
+    def verdict(self, level: str = "serializable") -> Verdict:
+        return check(self.history(), CheckSettings(level), timeout_seconds=60).verdict
+
+    def operations(self) -> list[list[tuple[str, str, str, bool]]]:
+        """Kind, key, status and whether something was replaced, of each transaction that is no fence."""
+        history = self.history()
+        found = []
+        for txn in range(history.txn_count):
+            own = []
+            for op in range(int(history.op_start[txn]), int(history.op_start[txn + 1])):
+                key = history.key_names[int(history.key[op])]
+                kind = "read" if int(history.kind[op]) == 0 else "write"
+                status = ("committed", "aborted", "in doubt")[int(history.status[txn])]
+                own.append((kind, key, status, int(history.previous[op]) > 0))
+            if own and own[0][1] != "fence":
+                found.append(own)
+        return found
+
+    @property
+    def coverage(self) -> list[CoverageRow]:
+        return self.recorder.coverage.rows()
+
+    @property
+    def failures(self) -> int:
+        return self.recorder.metrics.hook_failures + self.recorder.metrics.extraction_failures
+
+
+def adopt(database: Database, *statements: str) -> None:
+    """Make tables, and give them to the collector."""
+    database.run(*statements)
+    assert main(["adopt", database.url()]) == 0
+
+
+@contextmanager
+def recording(database: Database, spool: Path, **settings: Any) -> Iterator[Recording]:
+    made = Recording(database, spool, **settings)
+    try:
+        yield made
+    finally:
+        made.recorder.close()
+        forget_all()
+
+
+def plain(database: Database, query: str) -> list[tuple[Any, ...]]:
+    with psycopg.connect(database.conninfo) as connection:
+        return connection.execute(query.encode()).fetchall()

@@ -1,0 +1,134 @@
+"""No false alarm: a database that keeps its promise, and a recording of it that arrives in tatters.
+
+Gaps, lost fragments, collectors that die or were there before the verifier, waits that end, commits in doubt that
+nobody asks about in time, sessions that fall silent, and little room for anything. All of it makes the history weaker;
+none of it may ever lead to a rejection.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from mussurana.verifier import Accepted, Settings, check
+from mussurana.verifier.rounds.limits import Limits
+from mussurana.verifier.rounds.machine import Verifier
+from tests.rounds.schedule import Action, fragments, make_schedule
+from tests.rounds.world import STEP_NS, Shape, World
+
+KEPT_BY = {  # the levels that each kind of database keeps
+    "serial": ("serializable", "strict-serializable", "strong-session-si", "generalized-si", "strong-si"),
+    "snapshot": ("strong-session-si", "generalized-si", "strong-si"),
+    "stale snapshot": ("generalized-si",),
+}
+
+
+@dataclass(frozen=True)
+class LossCase:
+    seed: int
+    world: World
+    schedule: list[Action]
+    settings: Settings
+    limits: Limits
+    step_ns: int  # how much time passes between actions
+    without: frozenset[str] = frozenset()
+
+    @property
+    def replay(self) -> str:
+        without = ",".join(sorted(self.without, key=lambda part: (part[0], int(part[1:]))))
+        told = f"python -m tests.rounds --loss --seed {self.seed} --cases 1"
+        return told + (f" --without {without}" if without else "")
+
+
+@dataclass
+class LossRun:
+    machine: Verifier
+    complaint: str = ""
+    traits: set[str] = field(default_factory=set)
+
+
+def make_loss(seed: int, without: frozenset[str] = frozenset()) -> LossCase:
+    rng = Random(-1 - seed)
+    style = rng.choice(("serial", "serial", "snapshot", "stale snapshot"))
+    level = rng.choice(KEPT_BY[style])
+    shape = replace(Shape.random(rng), style=style, spoilt=0.0, txns=rng.choice((25, 40, 80)))
+    if style == "serial" and not level.endswith("serializable"):
+        shape = replace(shape, focus=1.0)  # else a transaction sees what was committed after it began
+    world = World(seed, without, shape)
+    settings = Settings(level, clock_drift_ns=2 * shape.skew_ns)
+    schedule = _spoil(make_schedule(world, rng), rng)
+    short, long = 3, 10**6
+    limits = Limits(
+        round_interval_ns=0,
+        wait_ns_max=rng.choice((short, long)),
+        waiting_txns_max=rng.choice((3, long)),
+        silence_ns_max=rng.choice((short, 4 * short, long)),
+        in_doubt_ns_max=rng.choice((short, long)),
+        aborted_ns_max=rng.choice((0, short, long)),
+        retained_txns_max=rng.choice((10, long, long)),
+        snapshot_age_ns_max=rng.choice((5, 20)) * STEP_NS,
+    )
+    return LossCase(seed, world, schedule, settings, limits, 1, without)
+
+
+def keeps_promise(case: LossCase) -> bool:
+    """Whether the database did nothing wrong, which the shrinking of a case might change."""
+    return isinstance(check(case.world.history(), case.settings).verdict, Accepted)
+
+
+def _spoil(schedule: list[Action], rng: Random) -> list[Action]:
+    """Decide what happens to each fragment."""
+    gaps, losses = rng.choice((0.0, 0.05, 0.2)), rng.choice((0.0, 0.05, 0.2))
+    dies_at = {n: rng.choice((0.5, 0.8)) if rng.random() < 0.2 else 1.1 for n in range(3)}
+    unheard = {n: rng.choice((0.1, 0.3)) if rng.random() < 0.2 else 0.0 for n in range(3)}
+    spoilt = []
+    for at, action in enumerate(schedule):
+        fate, progress = "arrives", at / len(schedule)
+        if action.what == "deliver":
+            chance = rng.random()
+            if progress > dies_at[action.collector]:
+                fate = "never sent"
+            elif progress < unheard[action.collector]:
+                fate = "unheard"
+            elif chance < gaps:
+                fate = "gap"
+            elif chance < gaps + losses:
+                fate = "lost"
+        spoilt.append(replace(action, fate=fate))
+    return spoilt
+
+
+def run_loss(case: LossCase) -> LossRun:
+    machine = Verifier([case.settings], case.limits)
+    run = LossRun(machine, traits={case.settings.level})
+    done, sequence = [0] * len(case.world.collectors), [0] * len(case.world.collectors)
+    followed = [action for at, action in enumerate(case.schedule) if f"a{at}" not in case.without]
+    steps = [Action("step")] * 6  # until all that waits has waited long enough
+    for now_ns, action in enumerate([*followed, *steps], start=1):
+        run.traits.add(action.fate)
+        if action.what == "deliver" and action.fate != "never sent":
+            n, collector = action.collector, case.world.collectors[action.collector]
+            start, done[n] = done[n], action.end
+            gap = action.fate == "gap"
+            sent = list(fragments(case.world, collector, start, action.end, sequence[n], action.eager, gap))
+            if action.fate == "lost":
+                machine.lose(collector.id, sequence[n] + 1, sequence[n] + len(sent), "torn", now_ns)
+            for fragment in sent if action.fate in ("arrives", "gap") else ():
+                machine.feed(collector.id, fragment, now_ns)
+            sequence[n] += len(sent)
+        elif action.what == "crash":
+            machine = run.machine = Verifier.from_state([case.settings], case.limits, machine.state())
+        elif action.what == "step":
+            for outcome in machine.step(now_ns, force=True):
+                if outcome.forgotten:
+                    run.traits.add("forgot")
+                if outcome.verdict == "rejected":
+                    told = [violation.counterexample.summary for violation in outcome.violations]
+                    run.complaint = f"{outcome.level}: rejected, though the database did nothing wrong: {told}"
+                    return run
+    gauges = machine.gauges()
+    run.traits |= {"unknown"} if gauges.unknown_txns else set()
+    run.traits |= {"unfenced"} if machine.unchecked["unfenced"] else set()
+    run.traits |= {"given up"} if machine.admission.given_up_txns else set()
+    run.traits |= {"unchecked"} if any(gauges.unchecked_reads.values()) else set()
+    return run

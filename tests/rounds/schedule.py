@@ -1,0 +1,114 @@
+"""How a recorded world travels: cut into fragments, some collectors late, with rounds and crashes in between.
+
+A schedule follows from a seed. It can be followed without some of its actions (a5): a fragment that is left out goes
+together with the collector's next one.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+
+from mussurana.wire import history_pb2 as wire
+from tests.rounds.world import Collector, Event, Item, Transaction, World
+
+
+@dataclass(frozen=True)
+class Action:
+    what: str  # deliver, step, crash
+    collector: int = 0
+    end: int = 0  # deliver up to this item of what the collector recorded
+    eager: bool = True  # say of all write ids that are settled that they are
+    fate: str = "arrives"  # or "gap": its transactions are dropped, as the collector says; or "lost": all of it is
+
+
+def make_schedule(world: World, rng: Random) -> list[Action]:
+    """Everything that was recorded, in an order that fits each collector's own; steps and crashes at random."""
+    often, crashes = rng.choice((0.1, 0.5, 1.0)), rng.choice((0.0, 0.0, 0.1))
+    lazy = rng.choice((0.0, 0.0, 0.5))
+    at = dict.fromkeys(range(len(world.collectors)), 0)
+    late, until = -1, 0.0
+    if len(at) > 1 and rng.random() < 0.4:
+        late, until = rng.randrange(len(at)), rng.choice((0.5, 0.9, 1.0))
+    total = sum(len(collector.recorded) for collector in world.collectors)
+    actions = []
+    while open_ones := [n for n, place in at.items() if place < len(world.collectors[n].recorded)]:
+        others = [n for n in open_ones if n != late]
+        others_done = sum(place for n, place in at.items() if n != late)
+        if others and others_done < until * (total - len(world.collectors[late].recorded)):
+            open_ones = others
+        chosen = rng.choice(open_ones)
+        end = min(at[chosen] + rng.choice((1, 2, 3, 5, 10, 100)), len(world.collectors[chosen].recorded))
+        at[chosen] = end
+        actions.append(Action("deliver", chosen, end, rng.random() >= lazy))
+        if rng.random() < crashes:
+            actions.append(Action("crash"))
+        if rng.random() < often:
+            actions.append(Action("step"))
+    return actions
+
+
+def fragments(
+    world: World, collector: Collector, start: int, end: int, sequence: int, eager: bool, gap: bool = False
+) -> Iterator[wire.Fragment]:
+    """These items as fragments, more than one where their order asks for it. The first gets the next sequence.
+
+    In a gap only the events of sessions are told, and what the transactions may have written.
+    """
+    rank = {"open": 0, "idle": 2, "close": 2}
+    runs: list[list[Item]] = [[]]
+    for item in filter(world.has, collector.recorded[start:end]):
+        before = runs[-1][-1] if runs[-1] else None
+        ranks = [rank[one.what] if isinstance(one, Event) else 1 for one in (before, item) if one is not None]
+        if len(ranks) == 2 and ranks[0] > ranks[1]:
+            runs.append([])
+        runs[-1].append(item)
+    rest = [item for item in collector.recorded[end:] if world.has(item)]
+    for at, run in enumerate(runs, start=1):
+        later = [*(item for items in runs[at:] for item in items), *rest]
+        yield _fragment(collector, sequence + at, run, later, eager or not rest, gap)
+
+
+def _fragment(
+    collector: Collector, sequence: int, run: list[Item], later: list[Item], eager: bool, gap: bool
+) -> wire.Fragment:
+    fragment = wire.Fragment(sequence=sequence, sealed_ns=sequence)
+    unsent = [op.version for txn in later if isinstance(txn, Transaction) for op in txn.ops if op.is_write]
+    settled = min((version & 0xFFFFFFFF for version in unsent), default=collector.counter + 1)
+    drawn = max((item.drawn for item in run), default=collector.counter) + 1
+    fragment.write_ids.add(tag=collector.tag, settled=settled if eager else max(1, settled - 20), drawn=drawn)
+    what = {"open": wire.SessionEvent.OPEN, "idle": wire.SessionEvent.IDLE, "close": wire.SessionEvent.CLOSE}
+    for item in run:
+        if isinstance(item, Event):
+            fragment.session_event.add(what=what[item.what], session=item.session.number, fenced=item.what == "open")
+    txns = [item for item in run if isinstance(item, Transaction)]
+    if gap and txns:
+        written = [op.version & 0xFFFFFFFF for txn in txns for op in txn.ops if op.is_write]
+        told = fragment.gap.add(reason="spool full", txn_count=len(txns))
+        for counter in written:
+            told.write_ids.add(tag=collector.tag, first=counter, end=counter + 1)
+    write_columns(fragment, [] if gap else txns)
+    return fragment
+
+
+def write_columns(fragment: wire.Fragment, txns: list[Transaction]) -> None:
+    ops = [op for txn in txns for op in txn.ops]
+    kinds: list[int] = [wire.READ if not op.is_write else wire.WRITE if op.previous < 0 else wire.UPDATE for op in ops]
+
+    def pack(code: str, values: list[int]) -> bytes:
+        return struct.pack(f"<{len(values)}{code}", *values)
+
+    fragment.txn_count = len(txns)
+    fragment.txn_session = pack("I", [txn.session.number for txn in txns])
+    fragment.txn_status = pack("B", [txn.status for txn in txns])
+    fragment.txn_begin_ns = pack("q", [txn.times[0] for txn in txns])
+    fragment.txn_begun_ns = pack("q", [txn.times[1] for txn in txns])
+    fragment.txn_commit_ns = pack("q", [txn.times[2] for txn in txns])
+    fragment.txn_committed_ns = pack("q", [txn.times[3] for txn in txns])
+    fragment.txn_op_count = pack("I", [len(txn.ops) for txn in txns])
+    fragment.op_kind = pack("B", kinds)
+    fragment.op_key = pack("Q", [op.key for op in ops])
+    fragment.op_version = pack("Q", [op.version for op in ops])
+    fragment.op_previous = pack("Q", [op.previous for op in ops if op.is_write and op.previous >= 0])

@@ -1,0 +1,52 @@
+"""A machine that was saved and restored at any moment goes on exactly as it would have."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+
+from mussurana.verifier.rounds.machine import Verifier
+from mussurana.verifier.rounds.outcome import RoundOutcome
+from mussurana.verifier.rounds.state import StateError
+from mussurana.verifier.verdict import Settings
+from tests.rounds.equality import make_case
+from tests.rounds.schedule import fragments
+
+SEEDS = range(12)
+
+
+def plain(outcome: RoundOutcome) -> dict[str, Any]:
+    """What an outcome says, but for how long it took."""
+    told = asdict(outcome)
+    del told["seconds"]
+    told["committed_ns"] = told["committed_ns"].tolist()
+    return told
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_restored_machine_tells_the_same(seed: int) -> None:
+    case = make_case(seed)
+    whole, restored = Verifier(case.settings, case.limits), Verifier(case.settings, case.limits)
+    done, sequence = [0] * len(case.world.collectors), [0] * len(case.world.collectors)
+    for now_ns, action in enumerate(case.schedule, start=1):
+        restored = Verifier.from_state(case.settings, case.limits, restored.state())
+        if action.what == "deliver":
+            n, collector = action.collector, case.world.collectors[action.collector]
+            for fragment in fragments(case.world, collector, done[n], action.end, sequence[n], action.eager):
+                whole.feed(collector.id, fragment, now_ns)
+                restored.feed(collector.id, fragment, now_ns)
+                sequence[n] = fragment.sequence
+            done[n] = action.end
+        told = [[plain(outcome) for outcome in one.step(now_ns, force=True)] for one in (whole, restored)]
+        assert told[0] == told[1]
+        assert whole.gauges() == restored.gauges()
+
+
+def test_bytes_that_are_no_state_are_refused() -> None:
+    machine = Verifier([Settings("serializable")])
+    with pytest.raises(StateError, match="not the state"):
+        Verifier.from_state([Settings("serializable")], None, b"nonsense")
+    with pytest.raises(StateError, match="levels"):
+        Verifier.from_state([Settings("strong-si")], None, machine.state())

@@ -1,0 +1,175 @@
+"""Switch off each rule of forgetting and admission in turn: the comparison with one check must notice.
+
+A mutation is a rule and a patch that takes its effect away from outside; the machine has no switches for that. Rules
+that random worlds touch seldom, or that honest and complete recordings never do, have a scene in `test_scenarios.py`
+that fails without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mussurana.verifier.history import UNKNOWN_TIME
+from mussurana.verifier.rounds import admission, forget, level, machine
+from mussurana.verifier.rounds.batch import Batch
+from mussurana.verifier.rounds.level import LevelRounds
+from mussurana.verifier.rounds.lost import LostVersions
+from mussurana.verifier.rounds.machine import Verifier
+from mussurana.verifier.rounds.table import VersionTable
+from tests.rounds import test_scenarios as scenes
+from tests.rounds.__main__ import complaint
+from tests.rounds.equality import make_case
+from tests.rounds.twins import blocked_by_hand
+
+CASES_MAX = 4_000
+"""Where the seeds below no longer notice, because worlds have changed, others are tried, as many as this."""
+
+
+@dataclass(frozen=True)
+class Mutation:
+    rule: str  # what holds, and is switched off
+    target: Any
+    name: str
+    wrong: Callable[[Any], Any]  # from the right one
+    noticed_by: tuple[int, ...] = ()  # seeds
+    scene: Callable[[], None] | None = None  # one that is about this rule
+
+    def seeds(self) -> Iterator[int]:
+        return chain(self.noticed_by, range(CASES_MAX))
+
+
+def constant(value: Any) -> Callable[[Any], Any]:
+    return lambda right: lambda *arguments, **named: value
+
+
+def mark_only_the_start(right: Any) -> Any:
+    def wrong(start: Any, out_start: Any, out_to: Any, reached: Any) -> None:
+        reached[start] = True
+
+    return wrong
+
+
+def nothing_kept(right: Any) -> Any:
+    def wrong(*arguments: Any) -> forget.Past:
+        past: forget.Past = right(*arguments)
+        return replace(past, kept=np.zeros_like(past.kept))
+
+    return wrong
+
+
+def no_border(right: Any) -> Any:
+    def wrong(*arguments: Any) -> Any:
+        window = right(*arguments)
+        return replace(window, history=replace(window.history, past=0))
+
+    return wrong
+
+
+def without_memory(right: Any) -> Any:
+    def wrong(rounds: LevelRounds, *arguments: Any) -> None:
+        right(rounds, *arguments)
+        rounds.memory_ns = UNKNOWN_TIME
+
+    return wrong
+
+
+def unread(right: Any) -> Any:
+    return lambda pruned, readable: right(pruned, np.zeros_like(readable))
+
+
+def known_edges_only(right: Any) -> Any:
+    return lambda pruned, readable: (pruned.edges.source, pruned.edges.target)
+
+
+def not_yet_due(right: Any) -> Any:
+    def wrong(machine_: Verifier, batch: Batch) -> Batch:
+        for session in machine_.sessions:
+            session.fence_due = -1
+        entered: Batch = right(machine_, batch)
+        return entered
+
+    return wrong
+
+
+def nothing_lost(right: Any) -> Any:
+    def wrong(rounds: LevelRounds, batch: Batch, bad: Any) -> Batch:
+        remembered = LostVersions(rounds.lost.start, rounds.lost.end)
+        rest: Batch = right(rounds, batch, bad)
+        rounds.lost = remembered
+        return rest
+
+    return wrong
+
+
+MUTATIONS = [
+    # Forgetting
+    Mutation("what follows something unstable is not past", forget, "mark_reached", mark_only_the_start, (53, 54)),
+    Mutation("edges that open pairs might bring count", forget, "_all_edges", known_edges_only, (1558, 1685),
+             scenes.test_what_may_still_have_to_come_after_something_new_is_not_past),
+    Mutation("unread writes that can still be read need an order", forget, "_all_edges", unread, (1685, 2002),
+             scenes.test_what_may_still_have_to_come_after_something_new_is_not_past),
+    Mutation("open components are kept", forget, "split_past", nothing_kept, (267, 1330),
+             scenes.test_forgetting_keeps_what_later_reads_may_decide),
+    Mutation("the past comes first", level, "make_window", no_border, (1940, 2307),
+             partial(scenes.test_what_clocks_put_before_the_past_is_found, "strict-serializable", "")),
+    Mutation("closed keys have names of their own", level, "_closed_name", lambda right: lambda key, version: key,
+             (42, 210)),
+    Mutation("the latest of the past by the clocks stay", LevelRounds, "_latest_by_clock", constant(Batch.empty()),
+             (1940, 2307), partial(scenes.test_what_clocks_put_before_the_past_is_found, "strong-si", "?")),
+    Mutation("a new session's fence follows the last one", LevelRounds, "_last_fences", constant([]), (54, 55)),
+    Mutation("forgetting waits for open sessions", machine.Session, "is_open", lambda right: property(lambda s: False),
+             (45, 52)),
+    Mutation("one in doubt may turn out to precede others", LevelRounds, "_might_follow",
+             lambda right: lambda rounds, window, pruned, txn: np.zeros(len(pruned.graph.txns), bool), (344, 939)),
+    Mutation("last versions go to the table", VersionTable, "put", constant(None), (7, 9)),
+    Mutation("what is older than memory is left out", LevelRounds, "_let_go", without_memory, (),
+             scenes.test_a_collector_far_behind_raises_no_alarm_where_sessions_keep_no_order),
+    # Admission
+    Mutation("who waits makes its session wait", admission, "blocked_by",
+             lambda right: partial(blocked_by_hand, by_session=False), (23, 51)),
+    Mutation("who waits makes its readers wait", admission, "blocked_by",
+             lambda right: partial(blocked_by_hand, by_version=False), (16, 22)),
+    Mutation("what is late is waited for", admission.WriteIdProgress, "late",
+             lambda right: lambda progress, versions: np.zeros(len(versions), bool), (9, 16)),
+    # What honest and complete recordings never show
+    Mutation("a session that rested has to fence", Verifier, "_enter", not_yet_due, (),
+             scenes.test_a_session_that_comes_back_without_a_fence_is_left_out_until_it_fences),
+    Mutation("a late fence proves nothing", Verifier, "_is_last_fence", constant(True), (),
+             scenes.test_a_fence_that_arrives_too_late_proves_nothing),
+    Mutation("what violations wrote is lost", LevelRounds, "_set_aside", nothing_lost, (),
+             scenes.test_who_read_from_a_violation_is_not_accused_as_well),
+]  # fmt: skip
+
+
+def switch_off(mutation: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mutation.target, mutation.name, mutation.wrong(getattr(mutation.target, mutation.name)))
+
+
+def named(mutations: Iterable[Mutation]) -> list[Any]:
+    return [pytest.param(mutation, id=mutation.rule.replace(" ", "_")) for mutation in mutations]
+
+
+@pytest.mark.parametrize("mutation", named(mutation for mutation in MUTATIONS if mutation.noticed_by))
+def test_rounds_differ_from_one_check_without_the_rule(mutation: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
+    switch_off(mutation, monkeypatch)
+    assert any(complaint(make_case(seed)) for seed in mutation.seeds())
+
+
+@pytest.mark.parametrize("mutation", named(mutation for mutation in MUTATIONS if mutation.scene))
+def test_its_scene_fails_without_the_rule(mutation: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert mutation.scene
+    switch_off(mutation, monkeypatch)
+    with pytest.raises(AssertionError):
+        mutation.scene()
+
+
+def test_twin_without_mutation_is_the_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admission, "blocked_by", blocked_by_hand)
+    assert not any(complaint(make_case(seed)) for seed in range(9, 24))

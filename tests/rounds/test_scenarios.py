@@ -1,0 +1,485 @@
+"""What the round machine does, one scene each. A scene is told in the words of `feeding.py`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mussurana.verifier.rounds.limits import SECOND_NS, Limits
+from mussurana.verifier.rounds.machine import Verifier
+from mussurana.wire import history_pb2 as pb
+from tests.rounds.feeding import Wire, tag, version
+
+ONLINE = ("serializable", "strict-serializable", "strong-session-si", "strong-si")  # those that fences help
+MEMORY = Limits(wait_ns_max=5 * SECOND_NS, silence_ns_max=60 * SECOND_NS, in_doubt_ns_max=5 * SECOND_NS)
+
+
+def forget_all(wire: Wire, collector: str, *sessions: int) -> None:
+    """Two fences per session, after which what came before them can go."""
+    wire.fence(collector, *sessions)
+    wire.fence(collector, *sessions)
+    wire.round()
+
+
+# Forgetting
+
+
+@pytest.mark.parametrize("level", ONLINE)
+def test_a_stale_read_of_something_forgotten_is_found(level: str) -> None:
+    """Dissertation 4.4.1: T4 reads x from T1 and y from T3, but T2 replaced x before T3 began."""
+    wire = Wire(level)
+    wire.feed("a", "0 x:=a1", "1 x==a1 x:=a2<a1", "1 y:=a3", "2 z==0")
+    forget_all(wire, "a", 0, 1, 2)
+    assert wire.retained <= 3
+    wire.feed("a", "2 x==a1 y==a3")
+    told = wire.round()
+    assert told.verdict == "rejected"
+    assert told.violations[0].counterexample.anomaly == "stale read"
+
+
+@pytest.mark.parametrize("level", ONLINE)
+def test_the_last_versions_of_what_was_forgotten_can_be_read(level: str) -> None:
+    wire = Wire(level)
+    wire.feed("a", "0 x:=a1", "1 x==a1 x:=a2<a1", "1 y:=a3", "2 z==0")
+    forget_all(wire, "a", 0, 1, 2)
+    wire.feed("a", "2 x==a2 y==a3 z==0", "0 x:=a4<a2")
+    assert wire.round().verdict == "accepted"
+    assert wire.machine.gauges().unchecked_reads == {"absent": 0, "lost": 0}
+
+
+def dissertation_443() -> Wire:
+    """T1 and T4, in one session, and T2, T3, T5 in theirs; all order between them is open. T6 replaced b."""
+    wire = Wire("serializable")
+    wire.feed("a", "0 d:=a1 a:=a2", "0 b:=a3 c:=a4")  # T1, T4
+    wire.feed("a", "1 d:=a5 a:=a6", "2 a==a6 b:=a7", "3 b==a7 c:=a8")  # T2, T3, T5
+    wire.fence("a", 0, 1, 2, 3, 0)
+    wire.feed("a", "0 b:=a9")  # T6
+    forget_all(wire, "a", 0, 1, 2, 3)
+    wire.fence("a", 0, 1, 2, 3)
+    assert wire.round().verdict == "accepted"
+    return wire
+
+
+def test_forgetting_keeps_what_later_reads_may_decide() -> None:
+    """Dissertation 4.4.3: T7 and T8 together decide the order of transactions that are long past, and close a cycle."""
+    wire = dissertation_443()
+    level = wire.machine.levels[0]
+    assert 0 < level.past < 8
+    wire.feed("a", "1 d==a1", "2 c==a8")  # T7, T8
+    told = wire.round()
+    assert told.verdict == "rejected"
+    assert len(told.violations[0].counterexample.transactions) >= 4
+
+
+@pytest.mark.parametrize("reads", [["1 d==a1"], ["2 c==a8"], ["1 d==a5", "2 c==a8"], ["1 d==a1", "2 c==a4"]])
+def test_either_decision_alone_is_fine(reads: list[str]) -> None:
+    wire = dissertation_443()
+    wire.feed("a", *reads)
+    assert wire.round().verdict == "accepted"
+
+
+def test_what_was_decided_later_is_forgotten_as_well() -> None:
+    wire = dissertation_443()
+    wire.feed("a", "1 d==a5", "2 c==a8")
+    forget_all(wire, "a", 0, 1, 2, 3)
+    forget_all(wire, "a", 0, 1, 2, 3)
+    assert wire.machine.levels[0].past == 0
+    assert not wire.machine.levels[0].real_key
+
+
+@pytest.mark.parametrize("level", ["strict-serializable", "strong-si", "strong-session-si"])
+def test_a_session_stays_in_order_when_only_parts_of_it_are_kept(level: str) -> None:
+    """A witness of time may be earlier in its session than what is kept because its order is open."""
+    wire = Wire(level)
+    wire.feed("a", "0@5-5.3 f:=a1<0", "0@6-10 x:=a2", "1@9-17 x:=a3", "0@11-19 y:=a4", "1@18-29 y:=a5")
+    wire.feed("a", "2@31-31.3 f:=a6<a1")
+    wire.round()
+    wire.feed("a", "0@67-68 f:=a7<a6", "1@73-74 f:=a8<a7", "2@75-76 f:=a9<a8")
+    assert wire.round().verdict == "accepted"
+    assert wire.round().verdict == "accepted"
+
+
+def test_what_may_still_have_to_come_after_something_new_is_not_past() -> None:
+    """a1 is before the end of both sessions, but a2 is not, and may have to come before a1."""
+    wire = Wire("serializable")
+    wire.feed("a", "1 x:=a2", "0 x:=a1")
+    wire.fence("a", 0, 1)
+    wire.round()
+    wire.feed("a", "1 x==a1", "0 x==a1")
+    assert wire.round().verdict == "accepted"
+
+
+AGED = replace(MEMORY, snapshot_age_ns_max=5 * SECOND_NS)
+
+
+def aged_snapshots() -> Wire:
+    """Two overlapping commits, whose order only snapshots can tell; long ago, as the clocks have it."""
+    wire = Wire("generalized-si", AGED)
+    wire.feed("a", "0@10-20 x:=a1 y:=a2", "1@11-21 x:=a3 y:=a4")
+    wire.feed("a", "0@100-101 z:=a5", "1@100-101 w:=a6")
+    wire.round()
+    wire.feed("a", "0@110-111 z:=a7", "1@110-111 w:=a8")
+    wire.round()
+    return wire
+
+
+def test_a_snapshot_older_than_memory_raises_no_alarm() -> None:
+    """The first of two transactions read a snapshot between two commits that are long past, the second a later one."""
+    wire = aged_snapshots()
+    wire.feed("a", "0@120-121 x==a1 y==a2", "1@120-121 y==a4 x==a3")
+    assert wire.round().verdict == "accepted"
+
+
+def test_a_collector_far_behind_raises_no_alarm_where_sessions_keep_no_order() -> None:
+    """b wrote x and y before a replaced x; a has forgotten that when b's fragment comes, with one who saw both."""
+    wire = Wire("generalized-si", AGED)
+    wire.feed("a", "0@10-12 x:=a1", "0@100-101 z:=a2", "0@110-111 z:=a3")
+    wire.round()
+    wire.feed("a", "0@120-121 x==a1 y==b2")
+    wire.round()
+    wire.feed("b", "0@2-2.5 f:=b9<0", "0@3-5 x:=b1 y:=b2")
+    assert wire.round().verdict == "accepted"
+    assert wire.machine.gauges().unknown_txns == 2
+
+
+@pytest.mark.parametrize("status", ["", "?"])
+@pytest.mark.parametrize("level", ["strict-serializable", "strong-si"])
+def test_what_clocks_put_before_the_past_is_found(level: str, status: str) -> None:
+    """By the fences, the second session's transaction came after what is forgotten; by the clocks, before it."""
+    wire = Wire(level)
+    wire.feed("a", f"0{status}@10-11 x:=a1", "1 x==a1")
+    forget_all(wire, "a", 0, 1)
+    wire.fence("a", 0, 1)
+    wire.round()
+    assert wire.machine.levels[0].table.count >= 2
+    wire.feed("a", "1@1-2 z:=a2")
+    assert wire.round().verdict == "rejected"
+
+
+def test_snapshots_from_before_anything_was_written_may_be_old() -> None:
+    wire = aged_snapshots()
+    wire.feed("a", "0@120-121 x==0 y==0", "2@120-121 u==0")
+    assert wire.round().verdict == "accepted"
+    wire.feed("a", "0@122-123 u:=a9<0 v==0", "1@122-123 v:=a10<0 u==0", "2@124-125 u==a9 v==0", "3@124-125 u==0 v==a10")
+    assert wire.round().verdict == "rejected"  # a long fork: reads of initial versions are still checked
+
+
+# Violations
+
+
+def test_a_second_violation_is_found_and_the_first_is_not_told_again() -> None:
+    wire = Wire("serializable")
+    wire.feed("a", "0 x==0 y:=a1", "1 y==0 x:=a2")  # write skew
+    first = wire.round()
+    assert first.verdict == "rejected"
+    assert len(first.violations) == 1
+    wire.feed("a", "0 z:=a3", "1 w:=a4")
+    assert wire.round().verdict == "accepted"
+    wire.feed("a", "0 p==0 q:=a5", "1 q==0 p:=a6")
+    second = wire.round()
+    assert second.verdict == "rejected"
+    assert len(second.violations) == 1
+    assert second.violations[0].id != first.violations[0].id
+    forget_all(wire, "a", 0, 1)
+    assert wire.round().verdict == "accepted"
+
+
+def test_two_violations_in_one_round_are_told_apart() -> None:
+    wire = Wire("serializable")
+    wire.feed("a", "0 x==0 y:=a1", "1 y==0 x:=a2", "2 p==0 q:=a3", "3 q==0 p:=a4", "0 r==a99")
+    told = wire.round()
+    assert len({violation.id for violation in told.violations}) == 3
+
+
+def test_beyond_a_few_violations_are_only_counted() -> None:
+    wire = Wire("serializable", replace(MEMORY, violations_explained_max=2))
+    skews = [text for n in range(4) for text in (f"{2 * n} {'abcd'[n]}==0 {'pqrs'[n]}:=a{2 * n + 1}",
+                                                 f"{2 * n + 1} {'pqrs'[n]}==0 {'abcd'[n]}:=a{2 * n + 2}")]  # fmt: skip
+    wire.feed("a", *skews)
+    told = wire.round()
+    assert len(told.violations) == 2
+    assert told.further_violations >= 4
+    assert wire.round().verdict == "accepted"
+
+
+def test_who_read_from_a_violation_is_not_accused_as_well() -> None:
+    wire = Wire("serializable")
+    wire.feed("a", "0 x==0 y:=a1", "1 y==0 x:=a2")
+    assert wire.round().verdict == "rejected"
+    wire.feed("a", "2 y==a1 x==a2", "2 y:=a3<a1")
+    assert wire.round().verdict == "accepted"
+    assert wire.machine.gauges().unchecked_reads["lost"] == 3
+
+
+def test_of_two_levels_on_one_stream_each_has_its_own_verdict() -> None:
+    wire = Wire("serializable strong-session-si")
+    wire.feed("a", "0 x==0 y:=a1", "1 y==0 x:=a2")
+    assert [outcome.verdict for outcome in wire.rounds()] == ["rejected", "accepted"]
+    wire.feed("a", "2 x==a2 y==a1")
+    assert [outcome.verdict for outcome in wire.rounds()] == ["accepted", "accepted"]
+    wire.feed("a", "3 x:=a3<a2", "2 x:=a4<a2")  # a lost update, at any level; the first one does not know of a2
+    assert [outcome.verdict for outcome in wire.rounds()] == ["accepted", "rejected"]
+
+
+# What is not known
+
+
+def calm(wire: Wire) -> None:
+    """A few more rounds of ordinary life, none of which may raise an alarm."""
+    for _ in range(3):
+        wire.later(10)
+        assert wire.round().verdict == "accepted"
+
+
+def test_a_commit_in_doubt_that_nobody_saw_is_counted_and_forgotten() -> None:
+    wire = Wire("serializable", MEMORY)
+    wire.feed("a", "0 x:=a1", "1? x:=a2<a1")
+    assert wire.round().verdict == "accepted"
+    assert wire.machine.gauges().in_doubt == 1
+    calm(wire)
+    assert wire.machine.gauges().in_doubt == 0
+    wire.feed("a", "0 x==a2")  # so it did commit, but that was long ago
+    assert wire.round().verdict == "accepted"
+    assert wire.machine.gauges().unchecked_reads["lost"] == 1
+
+
+def test_a_commit_in_doubt_that_somebody_saw_did_happen() -> None:
+    wire = Wire("serializable", MEMORY)
+    wire.feed("a", "0 x:=a1", "1? x:=a2<a1 y==0")
+    wire.round()
+    wire.feed("a", "0 x==a2", "2 x==a1")
+    assert wire.round().verdict == "accepted"
+    wire.feed("a", "0 x==a1")
+    assert wire.round().verdict == "rejected"
+
+
+def test_a_transaction_waits_for_a_writer_that_is_late() -> None:
+    wire = Wire("serializable", MEMORY)
+    wire.feed("b", "0 y:=b1", settled=2)
+    wire.feed("a", "0 x==b7", "0 z:=a1", "1 z==a1", "2 w:=a2")
+    assert wire.round().txn_count == 2
+    gauges = wire.machine.gauges()
+    assert (gauges.waiting, gauges.waiting_since_ns) == (3, SECOND_NS)
+    wire.feed("b", "0 x:=b7")
+    assert wire.round().txn_count == 4
+    assert wire.machine.gauges().waiting == 0
+    assert wire.machine.gauges().unknown_txns == 0
+
+
+def test_a_transaction_that_waits_for_a_stream_that_is_gone_becomes_unknown() -> None:
+    wire = Wire("serializable", MEMORY)
+    wire.feed("a", "0 x==b7 y:=a1", "1 y==a1")  # nobody ever heard of collector b
+    assert wire.round().txn_count == 0
+    wire.later(6)
+    told = wire.round()
+    assert (told.verdict, told.txn_count) == ("accepted", 2)
+    assert wire.machine.gauges().unknown_txns == 1
+
+
+def test_when_too_many_wait_the_oldest_stop_waiting() -> None:
+    wire = Wire("serializable", replace(MEMORY, waiting_txns_max=2))
+    wire.feed("a", *(f"{n} x==b{n + 1}" for n in range(5)))
+    told = wire.round()
+    assert (told.verdict, told.txn_count) == ("accepted", 3)
+    assert wire.machine.gauges().waiting == 2
+    assert wire.machine.gauges().unknown_txns == 3
+
+
+def test_a_read_of_a_version_that_never_was_is_a_violation() -> None:
+    wire = Wire("serializable")
+    wire.feed("b", "0 y:=b1", settled=9)
+    wire.feed("a", "0 x==b7")
+    assert wire.round().verdict == "rejected"
+
+
+def test_reads_from_a_gap_are_left_out_and_counted() -> None:
+    wire = Wire("serializable", MEMORY)
+    made = wire.make("b", settled=9)
+    gap = made.gap.add(reason="spool full", txn_count=3)
+    gap.write_ids.add(tag=tag("b"), first=2, end=8)
+    wire.send("b", made)
+    wire.feed("a", "0 x==b7", "1 x:=a1<b7", "1 x==a1")
+    assert wire.round().verdict == "accepted"
+    gauges = wire.machine.gauges()
+    assert (gauges.lost_txns, gauges.unchecked_reads["lost"]) == (3, 2)
+
+
+def test_what_lost_fragments_may_have_written_is_known_from_the_next_one() -> None:
+    wire = Wire("serializable", MEMORY)
+    wire.feed("b", "0 y:=b1", settled=2, drawn=2)
+    wire.machine.lose(b"b" * 16, 2, 3, "torn", wire.now_ns)
+    wire.sequence["b"] = 3
+    wire.feed("a", "0 x==b5", "1 y==b1")
+    assert wire.round().txn_count == 2  # b's own first, and who read from it
+    wire.feed("b", "0 z:=b9", settled=10, drawn=10)
+    assert wire.round().verdict == "accepted"
+    assert wire.machine.gauges().unchecked_reads["lost"] == 1
+    wire.feed("a", "1 z==b9", "1 z==b11")
+    assert wire.round().verdict == "accepted"
+    wire.feed("b", settled=20, drawn=20)
+    wire.feed("a", "1 x==b12")
+    assert wire.round().verdict == "rejected"  # drawn after the loss, and never written
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_who_joins_late_does_not_take_older_write_ids_for_inventions(told: bool) -> None:
+    """The verifier is new, or lost its first fragments; the collector has been running for long."""
+    wire = Wire("serializable", MEMORY)
+    wire.sequence["b"] = 6
+    if told:
+        wire.machine.lose(b"b" * 16, 1, 6, "torn", wire.now_ns)
+    wire.feed("b", "0 y:=b90 x==b7", settled=91, drawn=91)
+    wire.feed("a", "0 x==b8")
+    assert wire.round().verdict == "accepted"
+    assert wire.machine.gauges().unchecked_reads["lost"] == 2
+
+
+def test_a_dead_collector_holds_nothing_back_for_long() -> None:
+    wire = Wire("serializable", MEMORY)
+    wire.event("b", "open", 0)
+    wire.fence("b", 0)
+    wire.feed("b", "0 x:=b1", settled=2)
+    wire.event("a", "open", 0)
+    wire.fence("a", 0)
+    for n in range(1, 9):
+        wire.feed("a", f"0 y:=a{n}")
+        wire.fence("a", 0)
+        wire.round()
+    assert wire.retained > 8
+    wire.later(61)
+    wire.feed("a", "0 y:=a20")
+    wire.fence("a", 0)
+    wire.fence("a", 0)
+    wire.round()
+    assert wire.machine.gauges().sessions_idle == 1
+    assert wire.retained < 5
+
+
+# Sessions
+
+
+def test_a_session_that_comes_back_without_a_fence_is_left_out_until_it_fences() -> None:
+    wire = Wire("serializable", MEMORY)
+    wire.fence("a", 0, 1)
+    wire.feed("a", "0 x:=a1")
+    wire.event("a", "idle", 1)
+    forget_all(wire, "a", 0)
+    wire.feed("a", "0 x:=a2<a1")
+    forget_all(wire, "a", 0)
+    wire.feed("a", "1 x==a1", "1? y:=a3 x==a1", "0 y==a3")  # a stale snapshot, before all that was forgotten
+    assert wire.round().verdict == "accepted"
+    assert wire.machine.gauges().unknown_txns == 2
+    wire.fence("a", 1)
+    wire.feed("a", "1 x==a1")
+    assert wire.round().verdict == "rejected"
+
+
+def test_a_session_that_rests_twice_has_to_fence_twice() -> None:
+    wire = Wire("serializable", MEMORY)
+    wire.fence("a", 0, 1)
+    wire.feed("a", "0 x:=a1")
+    wire.event("a", "idle", 1)
+    forget_all(wire, "a", 0)
+    wire.feed("a", "0 x:=a2<a1")
+    forget_all(wire, "a", 0)
+    made = wire.make("a", "1 x==a1")
+    made.session_event.add(what=pb.SessionEvent.IDLE, session=1)  # its fence got lost, and it rests again
+    wire.send("a", made)
+    assert wire.round().verdict == "accepted"
+    assert wire.machine.gauges().unknown_txns == 1
+    wire.feed("a", "1 x==a1")
+    assert wire.round().verdict == "accepted"
+    assert wire.machine.gauges().unknown_txns == 2
+
+
+def test_a_fence_that_arrives_too_late_proves_nothing() -> None:
+    """b's fence came between two of a's, but a's stopped waiting for it."""
+    wire = Wire("serializable", MEMORY)
+    wire.event("a", "open", 0)
+    wire.feed("a", "0 f:=a1<0", "0 x:=a2", "0 f:=a3<b1", "0 x:=a4<a2", "0 f:=a5<a3", "0 f:=a6<a5")
+    wire.round()
+    wire.later(6)
+    wire.round()
+    wire.feed("a", "0 f:=a7<a6")
+    wire.round()
+    wire.event("b", "open", 0)
+    wire.feed("b", "0 f:=b1<a1", "0 x==a2")
+    assert wire.round().verdict == "accepted"
+    assert wire.machine.gauges().unknown_txns == 3
+
+
+def test_a_silent_session_no_longer_holds_back_forgetting() -> None:
+    wire = Wire("serializable", MEMORY)
+    wire.fence("a", 0, 1)
+    for n in range(1, 6):
+        wire.feed("a", f"0 x:=a{n}")
+        wire.fence("a", 0)
+        wire.round()
+    assert wire.retained > 8
+    wire.later(61)
+    wire.fence("a", 0)
+    wire.fence("a", 0)
+    wire.round()
+    assert wire.retained < 4
+    wire.feed("a", "1 x==a1")
+    assert wire.round().verdict == "accepted"
+    assert wire.machine.gauges().unknown_txns == 1
+
+
+def test_two_collectors_with_one_tag_are_not_told_apart() -> None:
+    wire = Wire("serializable", MEMORY)
+    wire.feed("a", "0 x:=a1")
+    made = wire.make("b", "0 x:=a1", "0 y:=a2")
+    made.write_ids.add(tag=tag("a"), settled=100)
+    wire.send("b", made)
+    wire.feed("a", "1 x==a1", "1 x==a1 y==a2")
+    assert wire.round().verdict == "accepted"
+    gauges = wire.machine.gauges()
+    assert gauges.unchecked_reads["lost"] == 3
+    assert wire.machine.unchecked["clashing write ids"] == 1
+
+
+@pytest.mark.parametrize("level", ["strict-serializable", "strong-si"])
+def test_a_clock_that_steps_back_is_not_believed(level: str) -> None:
+    wire = Wire(level)
+    wire.feed("a", "0@20-21 x:=a1")
+    made = wire.make("a", "1@5-6 x==a1")
+    made.sealed_ns = 0
+    wire.send("a", made)
+    assert wire.round().verdict == "accepted"
+    wire.feed("a", "1@5-6 x==a1")  # with a clock that goes on, it is a violation
+    assert wire.round().verdict == "rejected"
+
+
+def test_times_of_one_transaction_that_go_backwards_are_not_believed() -> None:
+    wire = Wire("strict-serializable")
+    wire.feed("a", "0@20-21 x:=a1", "1@6-5 x==a1")
+    assert wire.round().verdict == "accepted"
+
+
+# Checkpoints
+
+
+def test_a_restored_machine_has_the_same_state() -> None:
+    wire = dissertation_443()
+    wire.feed("b", "0? x:=b1", "1 y==c9", "2! z:=b3", settled=2)
+    wire.round()
+    saved = wire.machine.state()
+    settings = [level.settings for level in wire.machine.levels]
+    restored = Verifier.from_state(settings, wire.limits, saved)
+    assert restored.state() == saved
+    assert restored.gauges() == wire.machine.gauges()
+
+
+def test_versions_have_names_that_people_can_follow() -> None:
+    wire = Wire("serializable")
+    wire.feed("a", "0 x:=a1")
+    made = wire.make("a", "0 x==a77")
+    made.key_name.add(key=ord("x"), name="accounts/42")
+    made.statement.add(number=3, text="SELECT 1")
+    made.op_statement = b"\3\0\0\0"
+    wire.send("a", made)
+    shown = wire.round().violations[0].counterexample.transactions[0].operations[0]
+    assert (shown.key, shown.version, shown.statement) == ("accounts/42", "v77@1", "SELECT 1")
+    assert version("a77") > 0

@@ -1,0 +1,45 @@
+"""How the rounds of one act went, by level."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mussurana.wire import query_pb2 as wire
+
+
+@dataclass
+class Count:
+    accepted: int = 0
+    rejected: int = 0
+    unknown: int = 0
+    txns: int = 0
+    violations: int = 0
+    lag_seconds: float = 0.0  # median of the last round that had any
+
+
+@dataclass
+class Tally:
+    levels: dict[str, Count]
+    violations: list[wire.Violation] = field(default_factory=list)
+    _seen: set[tuple[str, int]] = field(default_factory=set)
+    _known: set[str] = field(default_factory=set)
+
+    @staticmethod
+    def of(levels: tuple[str, ...]) -> Tally:
+        return Tally({level: Count() for level in levels})
+
+    def take(self, reply: wire.VerdictsReply) -> None:
+        """Count what is new in a reply."""
+        for done in reversed(reply.round):
+            if (done.level, done.number) in self._seen:
+                continue
+            self._seen.add((done.level, done.number))
+            count = self.levels[done.level]
+            setattr(count, done.verdict, getattr(count, done.verdict) + 1)
+            count.txns += done.txn_count
+            count.lag_seconds = done.lag_median_seconds or count.lag_seconds
+        for violation in reversed(reply.violation):
+            if violation.id not in self._known:
+                self._known.add(violation.id)
+                self.violations.append(violation)
+                self.levels[violation.level].violations += 1
