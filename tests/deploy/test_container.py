@@ -54,6 +54,7 @@ def test_the_daemon_in_the_compose_file_has_options_that_make_sense() -> None:
     config = load(None, environment(), flags_from(filled))
     assert config.verify.levels == ("serializable",)
     assert config.http.listen.endswith(":7702")
+    assert config.http.insecure, "else the web page would show nothing"
 
 
 def test_the_image_is_not_root_and_reads_no_index() -> None:
