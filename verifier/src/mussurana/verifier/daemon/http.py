@@ -22,7 +22,7 @@ REQUEST_SECONDS_MAX = 10
 POLL_SECONDS = 0.05
 """Between looks whether it is time to end."""
 
-CONNECTIONS_MAX = 128
+CONNECTIONS_MAX = 64
 """At the same time, each with its thread. A browser opens up to six, a monitoring system one; who comes after that is
 cut off and tries again."""
 
@@ -114,6 +114,7 @@ class HttpServer:
 
         class Server(ThreadingHTTPServer):
             daemon_threads = True
+            request_queue_size = CONNECTIONS_MAX
             address_family = AF_INET6 if host.startswith("[") else ThreadingHTTPServer.address_family
             connections: ClassVar[set[socket]] = set()
 
