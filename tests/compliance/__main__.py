@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mussurana.verifier.embedded_postgres import EmbeddedPostgres
-from tests.compliance.runs import Outcomes, fresh_database, run
+from tests.compliance.runs import ADOPT_ALL, ADOPT_ONE, Outcomes, fresh_database, run
 
 SQLALCHEMY_SETTINGS = """\
 [tool:pytest]
@@ -76,12 +76,12 @@ def on_sqlite(recorded: bool) -> Outcomes:
 
 
 def on_postgres(server: EmbeddedPostgres, recorded: bool) -> Outcomes:
-    with tempfile.TemporaryDirectory() as folder, fresh_database(server, "compliance", recorded) as name:
+    with tempfile.TemporaryDirectory() as folder, fresh_database(server, "compliance", ADOPT_ALL * recorded) as name:
         return sqlalchemy_suite(server.tcp_url(name, "postgresql+psycopg"), recorded, Path(folder))
 
 
 def psycopg_suite(server: EmbeddedPostgres, source: Path, extra: list[Path], recorded: bool) -> Outcomes:
-    with tempfile.TemporaryDirectory() as folder, fresh_database(server, "compliance", recorded) as name:
+    with tempfile.TemporaryDirectory() as folder, fresh_database(server, "compliance", ADOPT_ONE * recorded) as name:
         arguments = [f"--rootdir={source}", "--test-dsn", server.tcp_url(name), "-m", PSYCOPG_MARKS, "-W", "default"]
         if recorded:
             arguments += ["-p", "instrumented"]

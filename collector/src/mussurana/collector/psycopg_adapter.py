@@ -855,7 +855,9 @@ def recorded(base: Any) -> Any:
         mixin = PipelineMixin
     else:
         return base
-    made = _recorded[base] = type(base.__name__, (mixin, base), details)
+    made: Any = type(base.__name__, (mixin, base), details)
+    made.__parameters__ = getattr(base, "__parameters__", ())  # so that Cursor[Row] goes on working
+    _recorded[base] = made
     _plain[made] = base
     return made
 
