@@ -80,7 +80,7 @@ class MussuranaPlugin(CreateEnginePlugin):
         if not adopt_connection(made, self.settings):
             warnings.warn(
                 f"mussurana does not record this {type(made).__module__} connection: it was not made by the engine. "
-                "Let creator= or pool= make it with mussurana.collector.instrument.connect(), or leave them out",
+                "Let creator= or pool= make it with mussurana.collector.connect(), or leave them out",
                 RuntimeWarning,
                 stacklevel=2,
             )
