@@ -66,7 +66,7 @@ def test_times_that_go_backwards_name_the_transaction(mussurana: Command, tmp_pa
     ("arguments", "expected"),
     [
         ([], "mussurana: the following arguments are required: COMMAND"),
-        (["frobnicate"], "invalid choice: 'frobnicate' (choose from 'check', 'audit', 'convert', 'demo', 'serve'"),
+        (["frobnicate"], "invalid choice: 'frobnicate' (choose from 'check', 'audit', 'convert', 'serve'"),
         (["check"], "mussurana check: the following arguments are required: HISTORY"),
         (["check", "h.mus", "--levle", "adya-si"], "mussurana check: unknown arguments: --levle adya-si"),
         (["check", "h.mus", "--level", "linearizable"], "--level: invalid choice: 'linearizable' (choose from"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import socket
 import threading
@@ -303,7 +304,9 @@ def test_too_many_connections_are_cut_off_and_the_others_go_on(monkeypatch: pyte
         each.close()
 
 
-def test_an_error_in_an_answer_is_an_answer(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_in_an_answer_is_an_answer(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging.getLogger("mussurana"), "propagate", True)  # a daemon in this process turns it off
+
     def broken(_request: http.Request) -> http.Response | None:
         raise RuntimeError("broken")
 

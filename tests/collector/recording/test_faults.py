@@ -156,7 +156,7 @@ def test_memory_is_bounded_if_nobody_takes_transactions_away(
         versions = [commit(recorder, session, "a/1")[0] for _ in range(20_000)]
         assert len(recorder.queue) <= 100
         gc.collect()
-        assert sum(isinstance(each, recording.Txn) for each in gc.get_objects()) < 200
+        assert sum(type(each) is recording.Txn for each in gc.get_objects()) < 200  # others may have weak references
     recorder.close()
     found = fragments(spool)
     written = {version for f in found for version in column(f.op_version, 8)}
