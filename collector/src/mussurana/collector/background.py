@@ -282,6 +282,8 @@ class Background:
                 [gap_of(loss, [self._states[s].number for s in loss.sessions if s in self._states]) for loss in losses],
                 covered,
                 self._fences(),
+                upper,
+                self._name,
             )
             reserve = 2 * GAP_BYTES_RESERVED if last else 0 if builder.txn_count else GAP_BYTES_RESERVED
             self.spool.append(payload, [state.number for state in self._states.values()], reserve)
@@ -372,6 +374,10 @@ class Background:
         self._metrics.connections_failed = shipped.connections_failed
         self._metrics.is_connected = shipped.is_connected
 
+    @property
+    def _name(self) -> str:
+        return self._settings.name or f"{socket.gethostname()}/{os.getpid()}"
+
     def _hello(self, first_sequence: int) -> bytes:
         from mussurana.collector import __version__
 
@@ -379,7 +385,7 @@ class Background:
             hello=history_pb2.Hello(
                 protocol=PROTOCOL,
                 collector=self._collector,
-                name=self._settings.name or f"{socket.gethostname()}/{os.getpid()}",
+                name=self._name,
                 database=self._settings.database,
                 version=__version__,
                 first_sequence=first_sequence,

@@ -159,14 +159,20 @@ class FragmentBuilder:
         gaps: Iterable[history_pb2.Gap] = (),
         covered: Iterable[tuple[coverage.Key, int]] = (),
         fences: history_pb2.Fences | None = None,
+        upper: int = 0,
+        name: str = "",
     ) -> bytes:
-        """The fragment as it is spooled and sent. It stays in the builder until `clear`."""
+        """The fragment as it is spooled and sent. It stays in the builder until `clear`.
+
+        `upper` is a write id that was drawn after all that earlier fragments hold; 0 if that is not known.
+        """
         names = self._names
         begin, begun, commit, committed = self._times
         upload = history_pb2.Upload()
         fragment = upload.fragment  # filled in place: to pass a Fragment to Upload would copy it
         fragment.sequence = sequence
         fragment.sealed_ns = sealed_ns
+        fragment.collector_name = name
         # OPEN takes effect before the transactions, the others after them.
         fragment.session_event.extend([*filter(_is_open, self.events), *filterfalse(_is_open, self.events)])
         fragment.txn_count = self.txn_count
@@ -186,7 +192,8 @@ class FragmentBuilder:
         if any(self._statement):
             fragment.op_statement = _bytes(self._statement)
         for tag, counter in settled.items():
-            fragment.write_ids.add(tag=tag, settled=counter)
+            drawn = counter_of(upper) if tag == tag_of(upper) else 0
+            fragment.write_ids.add(tag=tag, settled=counter, drawn=drawn)
         for key, name in names.new_keys:
             fragment.key_name.add(key=key, name=name)
         for number, text in names.new_statements:

@@ -73,6 +73,7 @@ class Collector:
     id: bytes
     number: int
     sequence: int = 0  # of the last fragment fed
+    name: str = ""  # for people
     sealed_ns: int = 0  # the latest time that its clock has shown
     sessions: dict[int, int] = field(default_factory=dict)  # its numbers -> ours
     statements: dict[int, str] = field(default_factory=dict)
@@ -120,6 +121,7 @@ class Verifier:
             known = self.collectors[collector] = Collector(collector, len(self.collectors) + 1)
             known.is_whole = fragment.sequence == 1
         known.sequence = fragment.sequence
+        known.name = fragment.collector_name or known.name
         known.sealed_ns = max(known.sealed_ns, fragment.sealed_ns)
         self.unchecked["absent"] += decoded.absent_reads
         self._learn_names(known, fragment)
@@ -380,7 +382,9 @@ class Verifier:
         return self.key_names.get(real) or f"key {real & 0xFFFFFFFFFFFFFFFF:016x}"
 
     def _session_name(self, number: int) -> str:
-        return self.sessions[number].name
+        session = self.sessions[number]
+        collector = self.collectors[session.collector].name
+        return f"{collector} / {session.name}" if collector else session.name
 
     def _version_name(self, version: int) -> str:
         if version == PAST_VERSION:

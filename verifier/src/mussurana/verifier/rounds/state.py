@@ -58,6 +58,7 @@ def save(machine: Verifier) -> bytes:
                 "id": collector.id.hex(),
                 "number": collector.number,
                 "sequence": collector.sequence,
+                "name": collector.name,
                 "sealed_ns": collector.sealed_ns,
                 "sessions": list(collector.sessions.items()),
                 "statements": list(collector.statements.items()),
