@@ -305,7 +305,9 @@ def test_too_many_connections_are_cut_off_and_the_others_go_on(monkeypatch: pyte
 
 
 def test_an_error_in_an_answer_is_an_answer(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logging.getLogger("mussurana"), "propagate", True)  # a daemon in this process turns it off
+    # A daemon in this process turns the first off, and Alembic, when it sets up its own logs, the second.
+    monkeypatch.setattr(logging.getLogger("mussurana"), "propagate", True)
+    monkeypatch.setattr(http.logger, "disabled", False)
 
     def broken(_request: http.Request) -> http.Response | None:
         raise RuntimeError("broken")

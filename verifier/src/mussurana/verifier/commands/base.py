@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
@@ -65,5 +67,7 @@ def say(text: str) -> None:
     try:
         print(text, end="", flush=True)
     except OSError as error:
+        # What could not be written is still in Python's buffer, and would fail once more, loudly, at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):
             raise OutputError(f"standard output: {error.strerror}") from error
