@@ -67,9 +67,7 @@ class Rules:
     def before(self, first: int, second: int) -> bool:
         """Must event `first` come before event `second`, whatever they read and write?"""
         t, u, from_commit, into_commit = first // 2, second // 2, first % 2, second % 2
-        if t == u and into_commit:
-            return True
-        if t < self.history.past <= u:
+        if (t == u and into_commit) or t < self.history.past <= u:
             return True
         if self.sessions and from_commit and not into_commit and self.session[t] == self.session[u] and t < u:
             return bool(self.status[t] == COMMITTED)  # one in doubt may take effect at any later time
@@ -139,8 +137,8 @@ def replay(rules: Rules, events: list[int]) -> str:
             return f"transaction {txn} committed, but is missing"
         if max(begin, commit) >= 0 and (status == ABORTED or not 0 <= begin < commit):
             return f"transaction {txn} aborted, or does not begin before it commits"
-    last_past = max((at for event, at in position.items() if event // 2 < rules.history.past), default=-1)
-    if any(at < last_past for event, at in position.items() if event // 2 >= rules.history.past):
+    is_rest = [event // 2 >= rules.history.past for event in events]
+    if is_rest != sorted(is_rest):
         return "what is past does not come first"
     state: State = {}
     held: set[int] = set()
