@@ -84,11 +84,12 @@ clean: ## remove the environment, caches and output
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Without build isolation the pinned setuptools builds the packages, whichever version of pip there is.
-$(READY): Makefile constraints.txt proto/pyproject.toml collector/pyproject.toml verifier/pyproject.toml
+$(READY): Makefile constraints.txt $(wildcard */pyproject.toml */setup.py)
 	@echo "Setting up .venv, which takes a minute or two the first time" >&2
 	@sh .ci/make-venv "$(PYTHON)" .venv
 	@{ $(RUN) pip install --constraint constraints.txt setuptools && \
 	   $(RUN) pip install --constraint constraints.txt --no-build-isolation $(TOOLS) $(DATABASES) \
-	     --editable ./proto --editable ./collector --editable './verifier[demo,solvers]'; \
+	     --editable './verifier[demo,solvers]' && \
+	   $(RUN) pip install --no-build-isolation --no-deps --editable ./proto --editable ./collector; \
 	} >.venv/set-up.log 2>&1 || { cat .venv/set-up.log >&2; exit 1; }
 	@touch $@
