@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 from psycopg import errors as e
 from psycopg.rows import args_row, dict_row, namedtuple_row, scalar_row, tuple_row
+from psycopg.types.string import TextLoader
 
 TABLES = (
     "CREATE TABLE accounts (id int PRIMARY KEY, owner text, balance int NOT NULL DEFAULT 0, note varchar(20))",
@@ -196,6 +197,7 @@ class Script:
         self.taints = taints
         self.stars = stars
         self.connection = connection
+        connection.prepare_threshold = (5, 0, None, 0)[seed % 4]
         self.rng = random.Random(seed)
         self.seed = seed
         self.steps = steps
@@ -203,6 +205,9 @@ class Script:
 
     def run(self) -> list[Any]:
         actions = [self.execute] * 12 + [
+            self.again,
+            self.again,
+            self.again,
             self.executemany,
             self.server_cursor,
             self.stream,
@@ -252,6 +257,28 @@ class Script:
             self.log.append(normal(fetched(cursor, self.rng)))
         if self.rng.random() < 0.1 and cursor.pgresult:
             cursor.row_factory = tuple_row
+
+    def again(self) -> None:
+        """The same statement several times, which is what most applications do most of the time."""
+        cursor = self.cursor()
+        text, _ = statement(self.rng, self.taints, self.stars)
+        tries = 0
+        while tries < 4:
+            other, params = statement(self.rng, self.taints, self.stars)
+            if other != text:
+                continue
+            tries += 1
+            if self.rng.random() < 0.5:
+                cursor = self.cursor()
+            self.log.append((text, params))
+            if self.rng.random() < 0.1:
+                cursor.adapters.register_loader("int4", TextLoader)
+            try:
+                cursor.execute(text, params)
+            finally:
+                self.log.append(normal(seen(cursor)))
+            if self.rng.random() < 0.8:
+                self.log.append(normal(fetched(cursor, self.rng)))
 
     def other_cursor(self) -> None:
         kind: Any = self.rng.choice([psycopg.ClientCursor, psycopg.RawCursor])

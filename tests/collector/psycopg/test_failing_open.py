@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mussurana.collector import psycopg_adapter, psycopg_watch
+from mussurana.collector import psycopg_adapter, psycopg_lane, psycopg_watch
 from mussurana.collector.psycopg_watch import Watch
 from mussurana.collector.recorder import Session
 from mussurana.collector.sql.plan import Plan
@@ -46,9 +46,11 @@ HOOKS: list[tuple[Any, str]] = [
     (Session, "fence_due"),
     (Session, "committing"),
     (psycopg_adapter, "layout_of"),
-    (psycopg_adapter, "_show"),
     (psycopg_adapter, "_await"),
-    (psycopg_adapter, "repair_error"),
+    (psycopg_lane, "catch_up"),
+    (psycopg_lane, "Converted"),
+    (psycopg_lane.Converted, "values"),
+    (psycopg_watch, "repair_error"),
     (psycopg_watch, "postgres_catalog"),
     (psycopg_watch, "layout_of"),
 ]

@@ -10,6 +10,7 @@ knows better should say which table it was.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -53,6 +54,14 @@ class Coverage:
             # The table is kept where it matters: whose table is not known taints all of them.
             folded = ("" if len(counts) > 2 * KEYS_MAX else key[0], OTHER, key[2])
             counts[folded] = counts.get(folded, 0) + 1
+
+    def count_all(self, keys: Iterable[Key]) -> None:
+        counts = self._counts
+        for key in keys:
+            if key in counts:
+                counts[key] += 1
+            else:
+                self.count(key)
 
     def rows(self) -> list[CoverageRow]:
         entries = sorted(self._counts.items())

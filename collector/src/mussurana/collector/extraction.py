@@ -28,14 +28,22 @@ Extract: TypeAlias = "Callable[[Observation, Sink], None]"
 
 
 class Sink:
-    """What an extractor talks to. The operations of one observation, in the order in which they are told."""
+    """What an extractor talks to. The operations of a transaction, in the order in which they are told."""
 
-    __slots__ = ("lost", "operations", "text")
+    __slots__ = ("ends", "failures", "lost", "operations", "text")
 
     def __init__(self) -> None:
         self.operations: list[Operation] = []
+        self.ends: list[int] = []  # where those of each observation end
         self.lost: list[int] = []
+        self.failures = 0  # observations whose extractor failed
         self.text = ""
+
+    def copy(self) -> Sink:
+        other = Sink()
+        other.operations, other.ends, other.lost = self.operations.copy(), self.ends.copy(), self.lost.copy()
+        other.failures = self.failures
+        return other
 
     def statement(self, text: str) -> None:
         """The operations that follow belong to this SQL, with placeholders and never with values."""
@@ -75,26 +83,36 @@ class Extracted(NamedTuple):
     failures: int  # observations whose extractor failed
 
 
+def catch_up(txn: Txn) -> None:
+    """Ask the observations that there are so far. `operations_of` will go on from there."""
+    sink = txn.caught_up
+    if sink is None:
+        sink = txn.caught_up = Sink()
+    _ask(txn.observations, sink)
+
+
 def operations_of(txn: Txn) -> Extracted:
     """Ask every observation. Never raises for what an extractor does."""
-    sink = Sink()
-    operations = sink.operations
-    bounds: list[int] | None = [] if txn.rolled_back else None  # where the operations of each observation end
-    failures = 0
-    for observation in txn.observations:
-        so_far = len(operations)
+    sink = Sink() if txn.caught_up is None else txn.caught_up.copy()
+    _ask(txn.observations, sink)
+    if not txn.rolled_back:
+        return Extracted(sink.operations, [], sink.lost, sink.failures)
+    kept, undone = _without_rolled_back(sink.operations, sink.ends, txn.rolled_back)
+    return Extracted(kept, undone, sink.lost, sink.failures)
+
+
+def _ask(observations: list[Observation], sink: Sink) -> None:
+    """Those that this sink was not told of yet."""
+    operations, ends = sink.operations, sink.ends
+    for index in range(len(ends), len(observations)):
+        observation = observations[index]
         try:
             observation[0](observation, sink)
         except Exception:  # then nothing of it counts
-            del operations[so_far:]
-            failures += 1
+            del operations[ends[-1] if ends else 0 :]
+            sink.failures += 1
         sink.text = ""
-        if bounds is not None:
-            bounds.append(len(operations))
-    if bounds is None:
-        return Extracted(operations, [], sink.lost, failures)
-    kept, undone = _without_rolled_back(operations, bounds, txn.rolled_back)
-    return Extracted(kept, undone, sink.lost, failures)
+        ends.append(len(operations))
 
 
 def _without_rolled_back(

@@ -32,7 +32,7 @@ from psycopg._queries import PostgresRawQuery
 from psycopg._server_cursor_base import ServerCursorMixin
 from psycopg.sql import Composable
 
-from mussurana.collector.psycopg_errors import repair_error
+from mussurana.collector.psycopg_lane import execute_command, execute_known, fits, is_open
 from mussurana.collector.psycopg_results import VisibleResult, layout_of
 from mussurana.collector.psycopg_watch import PGen, Watch
 from mussurana.collector.recorder import Txn
@@ -99,49 +99,19 @@ class CursorMixin:
     ) -> PGen:
         connection = self._conn
         watch: Watch | None = connection._mussurana
+        execute: Callable[..., PGen] = super()._execute_gen  # type: ignore[misc]
         if watch is None or self._closed:
-            yield from super()._execute_gen(query, params, prepare=prepare, binary=binary)  # type: ignore[misc]
-            return
-        # The way of most statements: known, with parameters, in a transaction that is open.
-        plan: Plan | None = None
-        txn: Txn | None = None
-        if query.__class__ is str and params is not None and self._pgconn.transaction_status == INTRANS:
-            plan = watch.lane.get(query)
+            return execute(query, params, prepare=prepare, binary=binary)
+        if params is not None and prepare is None and binary is None and query.__class__ is str:
+            plan: Plan | None = watch.lane.get(query)
             if plan is not None and plan.quick and connection._pipeline is None and not self._mussurana_raw:
-                txn = watch.transactions.txn if watch.transactions is not None else None
-        if plan is None or txn is None:
-            yield from _execute(self, watch, super()._execute_gen, query, params, prepare, binary)  # type: ignore[misc]
-            return
-        write_id = 0
-        given = params
-        try:
-            if plan.takes_id:
-                write_id = watch.recorder.write_id()
-                if plan.injection is not None:
-                    given = plan.injection(params, write_id)
-        except Exception:
-            yield from _execute(self, watch, super()._execute_gen, query, params, prepare, binary)  # type: ignore[misc]
-            return
-        plan.used = watch.expected = True
-        self._mussurana_plan = plan
-        if not plan.pure:
-            watch.transactions.only_reads = False  # type: ignore[union-attr]
-        try:
-            yield from super()._execute_gen(plan.text, given, prepare=prepare, binary=binary)  # type: ignore[misc]
-        except BaseException as error:
-            _statement_failed(watch, error, plan, write_id)
-            _repair(watch, error, self, plan, query, params, write_id)
-            raise
-        try:
-            result = self._results[0]
-            absence = plan.absence
-            if not plan.live or (absence is not None and result.ntuples < absence.expected):
-                watch.record(plan, result, write_id, params)
-            else:
-                txn.observations.append((watch.extract, plan, self._mussurana_layout, result, write_id, ()))
-                txn.rows += result.ntuples
-        except Exception:
-            watch.failed_after(plan, write_id)
+                status = self._pgconn.transaction_status
+                if status == INTRANS:
+                    if watch.transactions is not None and (txn := watch.transactions.txn) is not None:
+                        return _execute_known(self, watch, plan, txn, query, params, execute)
+                elif status == IDLE and not connection._autocommit:
+                    return _begin_known(self, watch, query, params)
+        return _execute(self, watch, execute, query, params, prepare, binary)
 
     def _executemany_gen_pipeline(self: Any, query: Any, params_seq: Iterable[Any], returning: bool) -> PGen:
         watch: Watch | None = self._conn._mussurana
@@ -167,8 +137,7 @@ class CursorMixin:
         try:
             yield from super()._stream_send_gen(text, given, binary=binary, size=size)  # type: ignore[misc]
         except BaseException as error:
-            _statement_failed(watch, error, plan, write_id)
-            _repair(watch, error, self, plan, query, params, write_id)
+            watch.statement_raised(error, self, plan, query, params, write_id)
             raise
         watch.streamed = True
         self._mussurana_stream = (plan, write_id)
@@ -180,7 +149,7 @@ class CursorMixin:
             result = yield from super()._stream_fetchone_gen(first)  # type: ignore[misc]
         except BaseException as error:
             if watch is not None:
-                _statement_failed(watch, error, plan, write_id)
+                watch.statement_failed_safely(error, plan, write_id)
             raise
         if watch is None or (plan := plan or self._mussurana_plan) is None:
             return result
@@ -209,12 +178,11 @@ class CursorMixin:
         yield from super()._start_copy_gen(statement, params)  # type: ignore[misc]
 
     def _make_row_maker(self: Any) -> Any:
-        plan = self._mussurana_plan
-        row_factory = self._row_factory
+        plan: Plan | None = self._mussurana_plan
         if plan is None or not plan.strips:
-            return row_factory(self)
+            return self._row_factory(self)
         cut = _show_safely(self, plan, self.pgresult)
-        make_row = row_factory(self)
+        make_row = self._row_factory(self)
         if cut is None:
             return make_row
         return cut if make_row is tuple else _composed(make_row, cut)
@@ -230,7 +198,7 @@ class CursorMixin:
             shown = self.pgresult
             make_row = row_factory(self)
             if isinstance(shown, VisibleResult):
-                make_row = _composed(make_row, cutter(tuple(shown._columns)))
+                make_row = _composed(make_row, cutter(shown.columns))
             self._make_row = make_row
 
 
@@ -252,8 +220,7 @@ class ServerCursorHooks(CursorMixin):
         try:
             yield from super()._declare_gen(text, given, binary)  # type: ignore[misc]
         except BaseException as error:
-            _statement_failed(watch, error, plan, write_id)
-            _repair(watch, error, self, plan, query, params, write_id)
+            watch.statement_raised(error, self, plan, query, params, write_id)
             raise
         self._mussurana_txn = watch.transactions.txn if watch.transactions is not None else None
 
@@ -274,6 +241,27 @@ class ServerCursorHooks(CursorMixin):
         return rows
 
 
+def _execute_known(
+    cursor: Any, watch: Watch, plan: Plan, txn: Txn, query: str, params: Any, execute: Callable[..., PGen]
+) -> PGen:
+    """The way of most statements, if nothing is wrong with the parameters."""
+    try:
+        write_id = watch.recorder.write_id() if plan.takes_id else 0
+        given = params if plan.injection is None else plan.injection(params, write_id)
+        plan.used = True
+        cursor._mussurana_plan = plan
+        if not plan.pure and watch.transactions is not None:
+            watch.transactions.only_reads = False
+    except Exception:
+        return _execute(cursor, watch, execute, query, params, None, None)
+    return execute_known(cursor, watch, plan, txn, query, params, given, write_id, execute)
+
+
+def _begin_known(cursor: Any, watch: Watch, query: str, params: Any) -> PGen:
+    yield from _begin(cursor._conn, watch)
+    yield from cursor._execute_gen(query, params)
+
+
 def _execute(
     cursor: Any,
     watch: Watch,
@@ -290,8 +278,7 @@ def _execute(
     try:
         yield from execute(text, given, prepare=prepare, binary=binary)
     except BaseException as error:
-        _statement_failed(watch, error, plan, write_id)
-        _repair(watch, error, cursor, plan, query, params, write_id)
+        watch.statement_raised(error, cursor, plan, query, params, write_id)
         raise
     if plan is not None and cursor._conn._pipeline is None:
         _answered(cursor, watch, plan, write_id, params)
@@ -302,8 +289,11 @@ def _begin(connection: Any, watch: Watch) -> PGen:
     if connection.pgconn.transaction_status != IDLE:
         return
     if not connection._autocommit:
-        watch.expected = True
-        yield from connection._start_query()
+        if connection._pipeline is None and is_open():
+            yield from connection._exec_command(connection._get_tx_start_command())
+        else:
+            watch.expected = True
+            yield from connection._start_query()
     elif connection._pipeline is None and watch.due():
         yield from watch.between()
 
@@ -448,7 +438,7 @@ def _execute_many(
     except BaseException as error:
         watch.implicit_failed = True
         if watch.pgconn.status != OK:
-            _statement_failed(watch, error, plan, 0)
+            watch.statement_failed_safely(error, plan, 0)
         raise
 
 
@@ -541,38 +531,16 @@ def _several_answered(watch: Watch, plan: Plan, results: list[Any]) -> None:
         watch.after(control, result.command_status or b"")
 
 
-def _statement_failed(watch: Watch, error: BaseException, plan: Plan | None, write_id: int) -> None:
-    try:
-        watch.statement_failed(error, plan, write_id)
-    except Exception:
-        watch.failed_control()
-
-
-def _repair(
-    watch: Watch, error: BaseException, cursor: Any, plan: Plan | None, query: Any, params: Any, write_id: int
-) -> None:
-    try:
-        plan = plan or cursor._mussurana_plan
-        if plan is not None and watch.plans is not None:
-            repair_error(error, cursor, plan, query, params, write_id, watch.plans.catalog)
-    except Exception:
-        watch.failed()
-
-
-def _show(cursor: Any, plan: Plan, result: Any) -> Any:
-    """Let the application see a result without our columns; returns what cuts its rows, None if there is nothing to."""
-    layout = plan.layout
-    if layout is None or layout.hidden or layout.column_count != result.nfields:
-        layout = layout_of(plan, result)
-    cursor._mussurana_layout = layout
-    if layout.visible is not None:
-        cursor.pgresult = VisibleResult(result, layout.visible, plan.quiet)
-    return layout.cut
-
-
 def _show_safely(cursor: Any, plan: Plan, result: Any) -> Any:
+    """Let the application see a result without our columns; returns what cuts its rows, None if there is nothing to."""
     try:
-        return _show(cursor, plan, result)
+        layout = plan.layout
+        if layout is None or layout.hidden or layout.column_count != result.nfields:
+            layout = layout_of(plan, result)
+        cursor._mussurana_layout = layout
+        if layout.visible is not None:
+            cursor.pgresult = VisibleResult(result, layout.visible, plan.quiet)
+        return layout.cut
     except Exception:
         cursor._conn._mussurana.failed()
         return _show_by_name(cursor, result)
@@ -619,7 +587,7 @@ class PipelineMixin:
             super()._process_results(queued, results)  # type: ignore[misc]
         except BaseException as error:
             watch.implicit_failed = True
-            _repair(watch, error, cursor, plan, plan.original, params, write_id)
+            watch.repair(error, cursor, plan, plan.original, params, write_id)
             raise
         _answered_in_pipeline(watch, plan, results, write_id, params, place)
 
@@ -700,18 +668,25 @@ class ConnectionMixin(BaseConnection[Any]):
                 watch.failed_control()
         if watch is None or control is None:
             return (yield from super()._exec_command(command, result_format))
-        if control.what == BEGIN and self._pipeline is None and watch.due():
+        alone = self._pipeline is None
+        if control.what == BEGIN and alone and watch.due():
             yield from watch.between()
         instead = False
+        txn: Txn | None = None
         try:
-            instead = control.what == ROLLBACK and self._pipeline is None and watch.may_commit_instead()
+            instead = control.what == ROLLBACK and alone and watch.may_commit_instead()
             if instead:
                 control, command = _COMMIT, b"COMMIT"
             watch.before(control)
+            if control.what == COMMIT and watch.transactions is not None:
+                txn = watch.transactions.txn
         except Exception:
             watch.failed_control()
         try:
-            result = yield from super()._exec_command(command, result_format)
+            if alone and result_format == TEXT and is_open():
+                result = yield from execute_command(self, watch, command, txn)
+            else:
+                result = yield from super()._exec_command(command, result_format)
         except BaseException as error:
             try:
                 watch.command_failed(error, control)
@@ -847,6 +822,7 @@ def recorded(base: Any) -> Any:
     if issubclass(base, BaseCursor):
         mixin: type = ServerCursorHooks if issubclass(base, ServerCursorMixin) else CursorMixin
         details["_mussurana_raw"] = issubclass(base._query_cls, PostgresRawQuery)
+        details["_mussurana_fits"] = mixin is CursorMixin and fits(base)
     elif issubclass(base, psycopg.AsyncConnection):
         mixin = AsyncConnectionMixin
     elif issubclass(base, psycopg.Connection):

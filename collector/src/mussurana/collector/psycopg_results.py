@@ -6,7 +6,8 @@ psycopg uses it, each row is cut as it is made, and whoever looks at `cursor.pgr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from psycopg import pq
@@ -14,50 +15,44 @@ from psycopg import pq
 from mussurana.collector.sql.plan import Layout, Plan
 
 COMMAND_OK = pq.ExecStatus.COMMAND_OK
-TUPLES_OK = pq.ExecStatus.TUPLES_OK
+
+
+_ASK_FOR_COLUMNS = frozenset({"fname", "ftype", "fmod", "fsize", "fformat", "ftable", "ftablecol"})
 
 
 class VisibleResult:
-    """A PGresult as it would have been: fewer columns, or no rows where only our RETURNING made them."""
+    """A PGresult as it would have been: fewer columns, or no rows where only our RETURNING made them.
 
-    __slots__ = ("_columns", "_result", "nfields", "ntuples", "status")
+    The columns of ours are mostly the last ones, so that the others keep their numbers; then whoever asks for a column
+    by its number asks the real result. That is what psycopg does for a description, and it shall not take longer.
+    """
 
-    def __init__(self, result: Any, columns: Sequence[int], quiet: bool) -> None:
-        self._result = result
-        self._columns = columns
-        self.nfields = len(columns)
-        self.status = COMMAND_OK if quiet else result.status
-        self.ntuples = 0 if quiet else result.ntuples
+    __slots__ = ("columns", "fmod", "fname", "fsize", "ftype", "nfields", "ntuples", "result", "status")
+
+    def __init__(self, result: Any, columns: tuple[int, ...], quiet: bool) -> None:
+        self.result = result
+        self.columns = columns
+        self.nfields = count = len(columns)
+        if quiet:
+            self.status, self.ntuples = COMMAND_OK, 0
+        else:
+            self.status, self.ntuples = result.status, result.ntuples
+        if count and columns[-1] == count - 1:
+            self.fname, self.ftype, self.fmod, self.fsize = result.fname, result.ftype, result.fmod, result.fsize
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._result, name)
+        """All that is not set above."""
+        found = getattr(self.result, name)
+        return partial(self._ask, found) if name in _ASK_FOR_COLUMNS else found
+
+    def _ask(self, method: Callable[[int], Any], column: int) -> Any:
+        return method(self._at(column))
 
     def _at(self, column: int) -> int:
-        return self._columns[column] if 0 <= column < self.nfields else self._result.nfields
-
-    def fname(self, column: int) -> Any:
-        return self._result.fname(self._at(column))
-
-    def ftable(self, column: int) -> Any:
-        return self._result.ftable(self._at(column))
-
-    def ftablecol(self, column: int) -> Any:
-        return self._result.ftablecol(self._at(column))
-
-    def fformat(self, column: int) -> Any:
-        return self._result.fformat(self._at(column))
-
-    def ftype(self, column: int) -> Any:
-        return self._result.ftype(self._at(column))
-
-    def fmod(self, column: int) -> Any:
-        return self._result.fmod(self._at(column))
-
-    def fsize(self, column: int) -> Any:
-        return self._result.fsize(self._at(column))
+        return self.columns[column] if 0 <= column < self.nfields else self.result.nfields
 
     def get_value(self, row: int, column: int) -> Any:
-        return self._result.get_value(row, self._at(column))
+        return self.result.get_value(row, self._at(column))
 
 
 def layout_of(plan: Plan, result: Any) -> Layout:

@@ -19,6 +19,7 @@ from mussurana.collector.catalog import Catalog
 from mussurana.collector.catalog_postgres import QUERY, postgres_catalog
 from mussurana.collector.coverage import UNOBSERVED_WRITE
 from mussurana.collector.database import current_plans, plans_from, schema_changed
+from mussurana.collector.psycopg_errors import repair_error
 from mussurana.collector.psycopg_results import layout_of
 from mussurana.collector.recorder import ABORTED, COMMITTED, IN_DOUBT, NOT_KNOWN, Recorder, recorder_for
 from mussurana.collector.settings import Settings
@@ -299,7 +300,7 @@ class Watch:
     def observation(self, plan: Plan, result: Any, write_id: int, params: Any) -> tuple[Any, ...]:
         absence = plan.absence
         keys: Any = ()
-        if absence is not None and result.ntuples < absence.expected:
+        if absence is not None and result.ntuples < plan.rows_expected:
             try:
                 keys = absence.keys(params)
             except Exception:  # parameters that are not what the condition suggests say nothing about absence
@@ -364,6 +365,30 @@ class Watch:
         elif plan is not None and plan.controls and self.pgconn.transaction_status == IDLE:
             # Some of several statements in one text ran; whether a COMMIT was among them is not known.
             transactions.end(IN_DOUBT if any(each and each.what == COMMIT for each in plan.controls) else ABORTED)
+
+    def statement_failed_safely(self, error: BaseException, plan: Plan | None, write_id: int) -> None:
+        try:
+            self.statement_failed(error, plan, write_id)
+        except Exception:
+            self.failed_control()
+
+    def repair(
+        self, error: BaseException, cursor: Any, plan: Plan | None, query: Any, params: Any, write_id: int
+    ) -> None:
+        """Let an error say what it would have said of the statement as the application wrote it."""
+        try:
+            plan = plan or cursor._mussurana_plan
+            if plan is not None and self.plans is not None:
+                repair_error(error, cursor, plan, query, params, write_id, self.plans.catalog)
+        except Exception:
+            self.failed()
+
+    def statement_raised(
+        self, error: BaseException, cursor: Any, plan: Plan | None, query: Any, params: Any, write_id: int
+    ) -> None:
+        """A statement raised, and the application is about to see it."""
+        self.statement_failed_safely(error, plan, write_id)
+        self.repair(error, cursor, plan, query, params, write_id)
 
     # Control of transactions
 

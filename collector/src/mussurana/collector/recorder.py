@@ -48,7 +48,7 @@ from typing import TYPE_CHECKING
 
 from mussurana.collector import metrics
 from mussurana.collector.coverage import Coverage, CoverageRow
-from mussurana.collector.extraction import Extracted, Observation
+from mussurana.collector.extraction import Extracted, Observation, Sink
 from mussurana.collector.journal import Journal, Place
 from mussurana.collector.losses import Losses, between
 from mussurana.collector.metrics import Metrics
@@ -101,6 +101,7 @@ class Txn:
     __slots__ = (
         "begin_ns",
         "begun_ns",
+        "caught_up",
         "commit_ns",
         "committed_ns",
         "extracted",
@@ -126,6 +127,7 @@ class Txn:
         self.isolation = NOT_KNOWN
         self.observations: list[Observation] = []
         self.rolled_back: list[tuple[int, int]] = []  # observations first .. end that a savepoint took back
+        self.caught_up: Sink | None = None  # what the first of them said, see extraction.py
         self.extracted: Extracted | None = None  # if somebody has needed it already,
         self.extracted_from: list[Observation] | None = None  # out of these
         self.journaled: Place | None = None

@@ -188,3 +188,4 @@ class Transactions:
         lost += [each[4] for each in txn.observations if len(each) > 4 and each[4]]
         txn.observations = [(extract_lost, write_id) for write_id in lost]
         txn.rolled_back = []
+        txn.caught_up = None

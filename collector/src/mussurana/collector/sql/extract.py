@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from mussurana.collector.catalog import Table
-from mussurana.collector.extraction import Extract, Observation, Sink
+from mussurana.collector.extraction import READ, Extract, Observation, Sink
+from mussurana.collector.extraction import UPDATE as UPDATED
 from mussurana.collector.recorder import FENCE_NAME, Recorder
 from mussurana.collector.sql.absence import Absence
 from mussurana.collector.sql.keys import column_namer, parameter_name, value_name
@@ -26,16 +27,16 @@ Version = Callable[[int], int | None]
 def postgres_extractor(encoding: str, recorder: Recorder) -> Extract:
     """The extractor for results whose text is encoded so. It also counts the statement: here nobody waits for it."""
 
+    coverage = recorder.coverage
+
     def extract(observation: Observation, sink: Sink) -> None:
         _, plan, layout, result, write_id, keys = observation
-        count = recorder.coverage.count
-        for key in plan.coverage:
-            count(key)
+        coverage.count_all(plan.coverage)
         binary = result.fformat(0)
         made = layout.extractors.get((binary, encoding))
         if made is None:
             made = layout.extractors[binary, encoding] = _postgres_reader(plan, layout, result, encoding)
-        sink.statement(plan.statement)
+        sink.text = plan.statement
         made(result, write_id, keys, sink)
 
     return extract
@@ -119,15 +120,16 @@ def _single_reader(
     ((table, (key_column,), version_column),) = layout.reads
     prefix = (table.key_space or table.name) + "/"
     part = column_namer(sample.ftype(key_column), is_binary, encoding)
-    version_from = _from_binary if is_binary else _from_text
+    number: Callable[[bytes], int] = _binary_number if is_binary else int
     named = namer(table, (key_column,))
 
     def read(result: Any, write_id: int, keys: Any, sink: Sink) -> None:
-        get_value, saw = result.get_value, sink.read
+        get_value, tell, text = result.get_value, sink.operations.append, sink.text
         for row in range(result.ntuples):
             key = get_value(row, key_column)
             if key is not None:
-                saw(prefix + part(key), version_from(get_value(row, version_column)) or 0)
+                version = get_value(row, version_column)
+                tell((READ, prefix + part(key), 0 if version is None else number(version), 0, text))
         if keys and plan.absence is not None:
             _extract_absent(plan.absence, keys, set(map(named(result), range(result.ntuples))), sink)
 
@@ -147,10 +149,11 @@ def _update_reader(
 
     def read(result: Any, write_id: int, keys: Any, sink: Sink) -> None:
         get_value, name_of = result.get_value, named(result)
+        tell, text = sink.operations.append, sink.text
         for row in range(result.ntuples):
             name = name_of(row)
             if name is not None:
-                sink.update(name, write_id, version_from(get_value(row, previous_column)) or 0)
+                tell((UPDATED, name, write_id, version_from(get_value(row, previous_column)) or 0, text))
         if keys and plan.absence is not None:
             _extract_absent(plan.absence, keys, set(map(name_of, range(result.ntuples))), sink)
 
@@ -195,7 +198,11 @@ def _from_text(value: bytes | None) -> int | None:
 
 
 def _from_binary(value: bytes | None) -> int | None:
-    return None if value is None else int.from_bytes(value, "big", signed=True)
+    return None if value is None else _binary_number(value)
+
+
+def _binary_number(value: bytes) -> int:
+    return int.from_bytes(value, "big", signed=True)
 
 
 def _extract(

@@ -76,6 +76,7 @@ class Plan:
     reads: tuple[Read, ...] = ()
     write: Write | None = None
     absence: Absence | None = None
+    rows_expected: int = 0  # with fewer rows, keys that were asked for are absent
     control: Control | None = None
     quiet: bool = False  # the application asked for no rows, and shall see none
     visible_count: int = -1  # how many columns are the application's; -1: not known, look at their names
@@ -90,6 +91,12 @@ class Plan:
     quick: bool = False  # it is recorded, and nothing else has to be done about it
     used: bool = False  # since the cache was last cleared out
     layout: Layout | None = field(default=None, repr=False)
+    converted: Any = field(default=None, repr=False)  # what the driver makes of the text
+
+    def notice_absence(self, absence: Absence | None) -> None:
+        if absence is not None:
+            self.absence = absence
+            self.rows_expected = absence.expected
 
     @property
     def observes(self) -> bool:

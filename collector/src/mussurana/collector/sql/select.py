@@ -72,7 +72,7 @@ def plan_select(draft: Draft, end: int) -> Plan:
     if len(reads) == 1 and len(select.sources) == 1 and _counts_all(draft, select):
         source = select.sources[0]
         if source.query is None and source.name not in query.ctes:
-            plan.absence = find_absence(draft.tokens, select.where, reads[0].table, source.alias_name)
+            plan.notice_absence(find_absence(draft.tokens, select.where, reads[0].table, source.alias_name))
     return plan
 
 

@@ -274,7 +274,7 @@ class _Writer:
         old_keys = draft.key_columns("old", self.table) if changes_key else []
         plan = self._finish(UPDATE, returning, select.sources, previous, old_keys)
         if not select.sources and not changes_key:
-            plan.absence = find_absence(tokens, select.where, self.table, self.target.alias_name)
+            plan.notice_absence(find_absence(tokens, select.where, self.table, self.target.alias_name))
         return plan
 
     def delete(self) -> Plan:
@@ -289,7 +289,7 @@ class _Writer:
             parse_sources(tokens, using_at + 1, min(where_at, returning), select)
         plan = self._finish(DELETE, returning, select.sources, self.draft.version_of(self.returned), [])
         if not select.sources:
-            plan.absence = find_absence(tokens, select.where, self.table, self.target.alias_name)
+            plan.notice_absence(find_absence(tokens, select.where, self.table, self.target.alias_name))
         return plan
 
     def _returned(self, column: str) -> str:

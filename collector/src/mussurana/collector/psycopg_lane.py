@@ -1,0 +1,214 @@
+"""The way of most statements: known, with parameters, prepared, in a transaction that is open.
+
+psycopg asks itself the same questions about a statement each time that it is executed, in a dozen calls. Here their
+answers are kept with the plan, and what the calls do is done in one place; that saves about as much as recording
+costs. Since it repeats what psycopg does, it is only used with a psycopg that does just that (`is_open`) and for
+cursors that have changed nothing of it (`fits`); all others take the longer way, through psycopg's own methods.
+
+While the server is at work on a COMMIT, the answers of the transaction are read: that takes time which nobody would
+use otherwise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from psycopg import errors as e
+from psycopg import pq
+from psycopg._connection_base import BaseConnection
+from psycopg._cursor_base import BaseCursor
+from psycopg._preparing import PrepareManager
+from psycopg._queries import PostgresQuery, _query2pg_nocache
+from psycopg.adapt import Transformer
+from psycopg.generators import execute
+
+from mussurana.collector.extraction import catch_up
+from mussurana.collector.psycopg_watch import PGen, Watch
+from mussurana.collector.recorder import Txn
+from mussurana.collector.sql.plan import Plan
+
+TUPLES_OK = pq.ExecStatus.TUPLES_OK
+COMMAND_OK = pq.ExecStatus.COMMAND_OK
+FATAL_ERROR = pq.ExecStatus.FATAL_ERROR
+
+CATCH_UP_ROWS_MAX = 100
+"""Of a transaction. Beyond, reading takes longer than the server does, and is left to the background."""
+
+_REPEATED: dict[type, tuple[str, ...]] = {
+    BaseCursor: (
+        "_execute_gen",
+        "_start_query",
+        "_reset",
+        "_convert_query",
+        "_maybe_prepare_gen",
+        "_get_prepared",
+        "_send_query_prepared",
+        "_check_results",
+        "_set_results",
+        "_select_current_result",
+    ),
+    BaseConnection: ("_start_query", "_exec_command"),
+    PostgresQuery: ("convert", "dump", "validate_and_reorder_params", "_ensure_bytes"),
+    PrepareManager: ("key", "get", "maybe_add_to_cache", "maintain_gen"),
+}
+_DIGESTS = frozenset({"56098303856a929a"})  # of psycopg 3.3.8
+
+
+def digest() -> str:
+    """Of the text of all that is repeated here."""
+    found = hashlib.sha256()
+    for owner, names in _REPEATED.items():
+        for name in names:
+            found.update(inspect.getsource(getattr(owner, name)).encode())
+    return found.hexdigest()[:16]
+
+
+@lru_cache(maxsize=1)
+def is_open() -> bool:
+    """Whether the installed psycopg does what is repeated here."""
+    try:
+        return digest() in _DIGESTS
+    except Exception:  # no sources
+        return False
+
+
+def fits(cursor_class: Any) -> bool:
+    """Whether cursors of a class do it, too."""
+    names = _REPEATED[BaseCursor]
+    unchanged = all(getattr(cursor_class, name, None) is getattr(BaseCursor, name) for name in names)
+    return unchanged and cursor_class._query_cls is PostgresQuery and is_open()
+
+
+class Converted:
+    """What psycopg makes of the text of a plan, in one encoding."""
+
+    __slots__ = ("count", "encoding", "formats", "order", "text")
+
+    def __init__(self, text: str, encoding: str) -> None:
+        self.encoding = encoding
+        self.text, self.formats, self.order, parts = _query2pg_nocache(text.encode(encoding), encoding)
+        self.count = len(parts) - 1
+
+    def values(self, params: Any) -> Any:
+        """The parameters in the order in which they are sent; None if they have to be looked at more closely."""
+        kind = params.__class__
+        if kind is dict:
+            if self.order:
+                try:
+                    return [params[name] for name in self.order]
+                except KeyError:
+                    return None
+        elif (kind is tuple or kind is list) and self.order is None and len(params) == self.count:
+            return params
+        return None
+
+
+def execute_known(
+    cursor: Any,
+    watch: Watch,
+    plan: Plan,
+    txn: Txn,
+    query: str,
+    params: Any,
+    given: Any,
+    write_id: int,
+    otherwise: Callable[..., PGen],
+) -> PGen:
+    """Execute a plan, with the parameters that are `given` in place of the application's, and record what came of it.
+
+    `otherwise` is psycopg's own way. Pre: a transaction is open, there is no pipeline, and nothing special is asked.
+    """
+    try:
+        sent = _send(cursor, watch, plan, given) if cursor._mussurana_fits else None
+        if sent is None:
+            watch.expected = True
+            yield from otherwise(plan.text, given)
+        else:
+            tx, prepared = sent
+            results = yield from execute(cursor._pgconn)
+            if len(results) != 1 or (result := results[0]).status != TUPLES_OK:
+                cursor._check_results(results)
+                cursor._set_results(results)
+            else:
+                cursor._results = results
+                cursor.pgresult = result
+                tx.set_pgresult(None if plan.quiet else result)  # nobody can fetch what is only ours
+                cursor._rowcount = result.ntuples
+                cursor._statusmessage = result.command_status
+                cursor._make_row = cursor._make_row_maker()
+            cursor._last_query = plan.text
+            if prepared._to_flush:
+                yield from prepared.maintain_gen(cursor._conn)
+    except BaseException as error:
+        watch.statement_raised(error, cursor, plan, query, params, write_id)
+        raise
+    try:
+        result = cursor._results[0]
+        row_count = result.ntuples
+        if not plan.live or row_count < plan.rows_expected:
+            watch.record(plan, result, write_id, params)
+        else:
+            txn.observations.append((watch.extract, plan, cursor._mussurana_layout, result, write_id, ()))
+            txn.rows += row_count
+    except Exception:
+        watch.failed_after(plan, write_id)
+
+
+def execute_command(connection: Any, watch: Watch, command: bytes, txn: Txn | None) -> PGen:
+    """Have a command executed that is psycopg's own: BEGIN, COMMIT and the like.
+
+    A COMMIT takes the server longest of all. Meanwhile there is time for all that the transaction, `txn`, has seen:
+    at once, since each piece alone would have to find its way into the processor's caches again.
+    """
+    connection._check_connection_ok()
+    pgconn = connection.pgconn
+    pgconn.send_query(command)
+    if txn is not None:
+        try:
+            if txn.rows <= CATCH_UP_ROWS_MAX:
+                catch_up(txn)
+        except Exception:
+            watch.failed()
+    results = yield from execute(pgconn)
+    if len(results) != 1:
+        raise e.InternalError(f"received {len(results)} results from command {command.decode()!r}")
+    result = results[0]
+    if result.status == FATAL_ERROR:
+        raise e.error_from_result(result, encoding=pgconn._encoding)
+    if result.status != COMMAND_OK and result.status != TUPLES_OK:
+        status = pq.ExecStatus(result.status).name
+        raise e.InterfaceError(f"unexpected result {status} from command {command.decode()!r}")
+    return result
+
+
+def _send(cursor: Any, watch: Watch, plan: Plan, given: Any) -> tuple[Any, PrepareManager] | None:
+    """Send a statement, if it is prepared; else psycopg has to."""
+    prepared = cursor._conn._prepared
+    names = prepared._names
+    if not names or prepared.prepare_threshold is None:
+        return None
+    try:
+        converted = plan.converted
+        if converted is None or converted.encoding != watch.encoding:
+            converted = plan.converted = Converted(plan.text, watch.encoding)
+        values = converted.values(given)
+        if values is None:
+            return None
+        tx = cursor._tx if cursor._last_query is plan.text else Transformer(cursor)
+        params = tx.dump_sequence(values, converted.formats)
+        key = (converted.text, tx.types or ())
+        name = names.get(key)
+        if name is None:
+            return None
+    except Exception:  # psycopg will say what is wrong
+        return None
+    cursor._reset()
+    cursor._tx = tx
+    cursor._last_query = None
+    cursor._pgconn.send_query_prepared(name, params, param_formats=tx.formats, result_format=cursor.format)
+    names.move_to_end(key)
+    return tx, prepared
