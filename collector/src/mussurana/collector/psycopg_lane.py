@@ -35,7 +35,7 @@ TUPLES_OK = pq.ExecStatus.TUPLES_OK
 COMMAND_OK = pq.ExecStatus.COMMAND_OK
 FATAL_ERROR = pq.ExecStatus.FATAL_ERROR
 
-CATCH_UP_ROWS_MAX = 100
+CATCH_UP_ROWS_MAX = 24
 """Of a transaction. Beyond, reading takes longer than the server does, and is left to the background."""
 
 _REPEATED: dict[type, tuple[str, ...]] = {

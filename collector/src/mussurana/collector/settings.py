@@ -61,7 +61,7 @@ class Settings:
     idle_after_seconds: float = 5.0  # a quiet session holds back verdicts for so long
 
     batch_txns_max: int = 1000  # small fragments cost ten times as much per transaction
-    batch_interval_seconds: float = 0.1
+    batch_interval_seconds: float = 0.25
     queue_txns_max: int = 20_000  # ended transactions in memory; reached only if the background thread starves
     queue_rows_max: int = 500_000  # rows in the results that these keep alive
     close_seconds: float = 2.0  # how long the end of the process may wait for the verifier

@@ -6,22 +6,24 @@ more, or a list of rows from SQLite, and `keys` are those asked for of which som
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import repeat
 from typing import Any
 
 from mussurana.collector.catalog import Table
 from mussurana.collector.extraction import READ, Extract, Observation, Sink
 from mussurana.collector.extraction import UPDATE as UPDATED
 from mussurana.collector.recorder import FENCE_NAME, Recorder
-from mussurana.collector.sql.absence import Absence
 from mussurana.collector.sql.keys import column_namer, parameter_name, value_name
 from mussurana.collector.sql.plan import DELETE, INSERT, UPDATE, Layout, Plan, Write
 
 BINARY = 1
 """Of a column's format, as libpq says it."""
 
-Namer = Callable[[int], str | None]
-Version = Callable[[int], int | None]
+Names = list[str | None]
+"""Of the rows of a result; None where an outer join found none."""
+
+Versions = list[int | None]
 
 
 def postgres_extractor(encoding: str, recorder: Recorder) -> Extract:
@@ -48,57 +50,53 @@ Reader = Callable[[Any, int, Any, Sink], None]
 def _postgres_reader(plan: Plan, layout: Layout, sample: Any, encoding: str) -> Reader:
     """What reads the results of a plan. The types of its columns are looked up once, in a sample."""
     is_binary = sample.fformat(0) == BINARY
-    version_from = _from_binary if is_binary else _from_text
-
-    def namer(table: Table, columns: Sequence[int]) -> Callable[[Any], Namer]:
-        prefix = (table.key_space or table.name) + "/"
-        parts = [(column, column_namer(sample.ftype(column), is_binary, encoding)) for column in columns]
-        if len(parts) == 1:
-            ((only, part),) = parts
-
-            def one(result: Any) -> Namer:
-                get_value = result.get_value
-
-                def name(row: int) -> str | None:
-                    value = get_value(row, only)
-                    return None if value is None else prefix + part(value)
-
-                return name
-
-            return one
-
-        def several(result: Any) -> Namer:
-            get_value = result.get_value
-
-            def name(row: int) -> str | None:
-                values = [get_value(row, column) for column, _ in parts]
-                if None in values:
-                    return None
-                return prefix + ",".join(part(value) for value, (_, part) in zip(values, parts, strict=True))
-
-            return name
-
-        return several
-
-    if plan.write is None and len(layout.reads) == 1 and len(layout.reads[0][1]) == 1:
-        return _single_reader(plan, layout, namer, sample, is_binary, encoding)
-    is_special = bool(layout.reads or layout.old_keys) or layout.version >= 0 or layout.previous < 0
-    if plan.write is not None and plan.write.kind == UPDATE and not is_special:
-        return _update_reader(plan, layout, namer, version_from)
-    namers = {(table.name, columns): namer(table, columns) for table, columns in _key_places(plan, layout)}
+    number: Callable[[bytes], int] = _binary_number if is_binary else int
+    namers = {
+        (table.name, columns): _namer(table, columns, sample, is_binary, encoding)
+        for table, columns in _key_places(plan, layout)
+    }
 
     def read(result: Any, write_id: int, keys: Any, sink: Sink) -> None:
-        get_value = result.get_value
+        rows = range(result.ntuples)
 
-        def version(column: int) -> Version:
-            return lambda row: version_from(get_value(row, column))
+        def names(table: Table, columns: tuple[int, ...]) -> Names:
+            return namers[table.name, columns](result)
 
-        def named(table: Table, columns: Sequence[int]) -> Namer:
-            return namers[table.name, tuple(columns)](result)
+        def versions(column: int) -> Versions:
+            values = list(map(result.get_value, rows, repeat(column)))
+            return [None if value is None else number(value) for value in values]
 
-        _extract(plan, layout, range(result.ntuples), named, version, write_id, keys, sink)
+        _extract(plan, layout, names, versions, write_id, keys, sink)
 
-    return read
+    if plan.write is None and len(layout.reads) == 1 and len(layout.reads[0][1]) == 1:
+        ((table, (key_column,), version_column),) = layout.reads
+    elif plan.write is not None and plan.write.kind == UPDATE and _is_plain(layout):
+        table, (key_column,), version_column = plan.write.table, layout.keys, layout.previous
+    else:
+        return read
+    prefix = (table.key_space or table.name) + "/"
+    part = column_namer(sample.ftype(key_column), is_binary, encoding)
+
+    def read_one(result: Any, write_id: int, keys: Any, sink: Sink) -> None:
+        """For what is most frequent, one row of one table that has a key of one column."""
+        if result.ntuples != 1 or keys:
+            read(result, write_id, keys, sink)
+            return
+        key, seen = result.get_value(0, key_column), result.get_value(0, version_column)
+        if key is not None:
+            name, version = prefix + part(key), 0 if seen is None else number(seen)
+            operation = (
+                (UPDATED, name, write_id, version, sink.text) if write_id else (READ, name, version, 0, sink.text)
+            )
+            sink.operations.append(operation)
+
+    return read_one
+
+
+def _is_plain(layout: Layout) -> bool:
+    """Whether a write has one column for the key and one for the version replaced, and nothing else."""
+    others = layout.reads or layout.old_keys or layout.version >= 0
+    return len(layout.keys) == 1 and layout.previous >= 0 and not others
 
 
 def _key_places(plan: Plan, layout: Layout) -> list[tuple[Table, tuple[int, ...]]]:
@@ -108,75 +106,44 @@ def _key_places(plan: Plan, layout: Layout) -> list[tuple[Table, tuple[int, ...]
     return places
 
 
-def _single_reader(
-    plan: Plan,
-    layout: Layout,
-    namer: Callable[..., Callable[[Any], Namer]],
-    sample: Any,
-    is_binary: bool,
-    encoding: str,
-) -> Reader:
-    """The most frequent case: rows of one table, by a key of one column."""
-    ((table, (key_column,), version_column),) = layout.reads
+def _namer(
+    table: Table, columns: tuple[int, ...], sample: Any, is_binary: bool, encoding: str
+) -> Callable[[Any], Names]:
+    """What names the rows of a result by these columns, in loops that the interpreter runs in C."""
     prefix = (table.key_space or table.name) + "/"
-    part = column_namer(sample.ftype(key_column), is_binary, encoding)
-    number: Callable[[bytes], int] = _binary_number if is_binary else int
-    named = namer(table, (key_column,))
+    parts = [column_namer(sample.ftype(column), is_binary, encoding) for column in columns]
 
-    def read(result: Any, write_id: int, keys: Any, sink: Sink) -> None:
-        get_value, tell, text = result.get_value, sink.operations.append, sink.text
-        for row in range(result.ntuples):
-            key = get_value(row, key_column)
-            if key is not None:
-                version = get_value(row, version_column)
-                tell((READ, prefix + part(key), 0 if version is None else number(version), 0, text))
-        if keys and plan.absence is not None:
-            _extract_absent(plan.absence, keys, set(map(named(result), range(result.ntuples))), sink)
+    def names(result: Any) -> Names:
+        rows = range(result.ntuples)
+        found = [list(map(result.get_value, rows, repeat(column))) for column in columns]
+        if any(None in values for values in found):  # the row of a table that an outer join found nothing in
+            return [_name(prefix, parts, values) for values in zip(*found, strict=True)]
+        if len(parts) == 1:
+            return list(map(prefix.__add__, map(parts[0], found[0])))
+        named = [map(part, values) for part, values in zip(parts, found, strict=True)]
+        return list(map(prefix.__add__, map(",".join, zip(*named, strict=True))))
 
-    return read
+    return names
 
 
-def _update_reader(
-    plan: Plan,
-    layout: Layout,
-    namer: Callable[..., Callable[[Any], Namer]],
-    version_from: Callable[[bytes | None], int | None],
-) -> Reader:
-    """The second most frequent one: an UPDATE that leaves keys alone."""
-    assert plan.write is not None
-    named = namer(plan.write.table, layout.keys)
-    previous_column = layout.previous
-
-    def read(result: Any, write_id: int, keys: Any, sink: Sink) -> None:
-        get_value, name_of = result.get_value, named(result)
-        tell, text = sink.operations.append, sink.text
-        for row in range(result.ntuples):
-            name = name_of(row)
-            if name is not None:
-                tell((UPDATED, name, write_id, version_from(get_value(row, previous_column)) or 0, text))
-        if keys and plan.absence is not None:
-            _extract_absent(plan.absence, keys, set(map(name_of, range(result.ntuples))), sink)
-
-    return read
+def _name(prefix: str, parts: Sequence[Callable[[bytes], str]], values: Sequence[bytes | None]) -> str | None:
+    named = [part(value) for part, value in zip(parts, values, strict=True) if value is not None]
+    return prefix + ",".join(named) if len(named) == len(values) else None
 
 
 def extract_sqlite(observation: Observation, sink: Sink) -> None:
     _, plan, layout, rows, write_id, keys = observation
 
-    def namer(table: Table, columns: Sequence[int]) -> Namer:
+    def names(table: Table, columns: tuple[int, ...]) -> Names:
         prefix = (table.key_space or table.name) + "/"
+        found = ([row[column] for column in columns] for row in rows)
+        return [None if None in values else prefix + ",".join(map(value_name, values)) for values in found]
 
-        def name(row: int) -> str | None:
-            values = [rows[row][column] for column in columns]
-            return None if None in values else prefix + ",".join(map(value_name, values))
-
-        return name
-
-    def version(column: int) -> Version:
-        return lambda row: rows[row][column]
+    def versions(column: int) -> Versions:
+        return [row[column] for row in rows]
 
     sink.statement(plan.statement)
-    _extract(plan, layout, range(len(rows)), namer, version, write_id, keys, sink)
+    _extract(plan, layout, names, versions, write_id, keys, sink)
 
 
 def extract_fence(observation: Observation, sink: Sink) -> None:
@@ -193,14 +160,6 @@ def extract_lost(observation: Observation, sink: Sink) -> None:
     sink.lose(observation[1])
 
 
-def _from_text(value: bytes | None) -> int | None:
-    return None if value is None else int(value)
-
-
-def _from_binary(value: bytes | None) -> int | None:
-    return None if value is None else _binary_number(value)
-
-
 def _binary_number(value: bytes) -> int:
     return int.from_bytes(value, "big", signed=True)
 
@@ -208,113 +167,85 @@ def _binary_number(value: bytes) -> int:
 def _extract(
     plan: Plan,
     layout: Layout,
-    rows: range,
-    namer: Callable[[Table, Sequence[int]], Namer],
-    version: Callable[[int], Version],
+    names_of: Callable[[Table, tuple[int, ...]], Names],
+    versions_of: Callable[[int], Versions],
     write_id: int,
     keys: Sequence[tuple[Any, ...]],
     sink: Sink,
 ) -> None:
+    names: Names = []
     for table, key_columns, version_column in layout.reads:
-        name_of, version_of = namer(table, key_columns), version(version_column)
-        if len(layout.reads) == 1:
-            for row in rows:
-                name = name_of(row)
-                if name is not None:
-                    sink.read(name, version_of(row) or 0)
-        else:  # a join shows a row once for each of its partners
-            pairs = dict.fromkeys((name_of(row), version_of(row)) for row in rows)
-            for name, seen in pairs:
-                if name is not None:
-                    sink.read(name, seen or 0)
-    found: set[str | None] = set()
-    write = plan.write
-    if write is not None:
-        names = namer(write.table, layout.keys)
-        found = set(map(names, rows)) if keys else found
-        _extract_write(write, layout, rows, names, namer, version, write_id, sink)
+        names = names_of(table, key_columns)
+        seen: Iterable[tuple[str | None, int | None]] = zip(names, versions_of(version_column), strict=True)
+        if len(layout.reads) > 1:  # a join shows a row once for each of its partners
+            seen = dict.fromkeys(seen)
+        text = sink.text
+        sink.operations += [(READ, name, version or 0, 0, text) for name, version in seen if name is not None]
+    if plan.write is not None:
+        names = names_of(plan.write.table, layout.keys)
+        _extract_write(plan.write, layout, names, names_of, versions_of, write_id, sink)
     elif keys:
-        table, key_columns, _ = layout.reads[0]
-        found = set(map(namer(table, key_columns), rows))
+        names = names_of(layout.reads[0][0], layout.reads[0][1])
     if keys and plan.absence is not None:
-        _extract_absent(plan.absence, keys, found, sink)
-
-
-def _extract_absent(absence: Absence, keys: Sequence[tuple[Any, ...]], found: set[str | None], sink: Sink) -> None:
-    for name in _names(absence.table, keys):
-        if name not in found:
-            sink.absent(name)
+        found = set(names)
+        for name in _names(plan.absence.table, keys):
+            if name not in found:
+                sink.absent(name)
 
 
 def _extract_write(
     write: Write,
     layout: Layout,
-    rows: range,
-    name_of: Namer,
-    namer: Callable[[Table, Sequence[int]], Namer],
-    version: Callable[[int], Version],
+    names: Names,
+    names_of: Callable[[Table, tuple[int, ...]], Names],
+    versions_of: Callable[[int], Versions],
     write_id: int,
     sink: Sink,
 ) -> None:
-    previous_of = version(layout.previous) if layout.previous >= 0 else None
-    version_of = version(layout.version) if layout.version >= 0 else None
-    if write.kind == INSERT:
-        old_name_of = namer(write.table, layout.old_keys) if layout.old_keys else None
-        for row in rows:
-            name = name_of(row)
-            if name is None:
-                continue
-            wrote = write_id if version_of is None else version_of(row) or 0
-            previous = previous_of(row) if previous_of is not None else None
-            became_update = previous is not None if write.previous_tells else bool(old_name_of and old_name_of(row))
+    count = len(names)
+    previous: Versions = versions_of(layout.previous) if layout.previous >= 0 else [None] * count
+    wrote: Versions = versions_of(layout.version) if layout.version >= 0 else [write_id] * count
+    old_names: Names = names_of(write.table, layout.old_keys) if layout.old_keys else [None] * count
+    if write.kind == UPDATE and layout.old_keys and layout.previous >= 0:
+        _extract_moves(names, old_names, previous, wrote, write_id, sink)
+        return
+    for name, old_name, replaced, version in zip(names, old_names, previous, wrote, strict=True):
+        if name is None:
+            continue
+        version = version or 0
+        if write.kind == INSERT:
+            became_update = replaced is not None if write.previous_tells else bool(old_name)
             if became_update:
-                sink.update(name, wrote, previous or 0)
+                sink.update(name, version, replaced or 0)
             else:
-                sink.write(name, wrote)
-    elif write.kind == DELETE:
-        for row in rows:
-            name = name_of(row)
-            if name is not None and previous_of is not None:
-                sink.delete(name, write_id if version_of is None else version_of(row) or 0, previous_of(row) or 0)
-    elif layout.old_keys and previous_of is not None:
-        _extract_moves(rows, name_of, namer(write.table, layout.old_keys), previous_of, version_of, write_id, sink)
-    else:
-        for row in rows:
-            name = name_of(row)
-            if name is None:
-                continue
-            wrote = write_id if version_of is None else version_of(row) or 0
-            if previous_of is None:
-                sink.write(name, wrote)
-            else:
-                sink.update(name, wrote, previous_of(row) or 0)
+                sink.write(name, version)
+        elif layout.previous < 0:
+            if write.kind == UPDATE:
+                sink.write(name, version)
+        elif write.kind == DELETE:
+            sink.delete(name, version, replaced or 0)
+        else:
+            sink.update(name, version, replaced or 0)
 
 
 def _extract_moves(
-    rows: range,
-    new_name_of: Namer,
-    old_name_of: Namer,
-    previous_of: Version,
-    version_of: Version | None,
-    write_id: int,
-    sink: Sink,
+    names: Names, old_names: Names, previous: Versions, wrote: Versions, write_id: int, sink: Sink
 ) -> None:
     """An UPDATE that gave rows other keys. One row may have taken the key that another gave up."""
     gone: dict[str, int] = {}
     come: dict[str, int] = {}
-    for row in rows:
-        old, new = old_name_of(row), new_name_of(row)
+    for old, new, replaced, version in zip(old_names, names, previous, wrote, strict=True):
         if old is not None and new is not None:
-            gone[old] = previous_of(row) or 0
-            come[new] = write_id if version_of is None else version_of(row) or 0
-    for name, previous in gone.items():
+            gone[old] = replaced or 0
+            come[new] = version or 0
+    for name, replaced in gone.items():
         if name in come:
-            sink.update(name, come[name], previous)
+            sink.update(name, come[name], replaced)
         else:
-            sink.delete(name, write_id, previous)
-    for name, wrote in come.items():
+            sink.delete(name, write_id, replaced)
+    for name, version in come.items():
         if name not in gone:
-            sink.write(name, wrote)
+            sink.write(name, version)
 
 
 def _names(table: Table, keys: Sequence[tuple[Any, ...]]) -> Iterator[str]:
