@@ -4,7 +4,7 @@ A process that was closed has left a complete history. One that was killed has n
 its sessions were never closed. Its last fragment says up to which write ids all was spooled, so everything above is
 declared as a gap: whoever read one of those cannot be checked, and nobody is accused. With a journal (journal.py) next
 to nothing is lost: the transactions in it that the spool does not have are added before. A folder without any fragment
-is that of a process killed in its first tenth of a second; its name tells the tag, all of which is the gap.
+is that of a process killed in its first quarter of a second; its name tells the tag, all of which is the gap.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The background: takes what has ended from the recorder's queue to the spool, in a thread of its own.
 
-Ten times a second, if there is anything: results become operations (extraction.py), operations columns (fragments.py),
+Four times a second, if there is anything: results become operations (extraction.py), operations columns (fragments.py),
 and a fragment goes to the spool (spool.py), from where another process takes it to the verifier (shipper.py). While
 nothing happens the thread sleeps until the recorder wakes it.
 

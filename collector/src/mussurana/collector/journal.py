@@ -1,7 +1,7 @@
 """The journal: with `journal=commit` what was committed survives a kill, however recently it was.
 
-The background spools ten times a second, so a killed process loses up to a tenth of a second of transactions. They are
-declared as a gap and accuse nobody, but they are gone. With a journal each transaction is also written by the thread
+The background spools four times a second, so a killed process loses up to a quarter of a second of work. That is
+declared as a gap and accuses nobody, but it is gone. With a journal each transaction is also written by the thread
 that commits it: what it did, before its COMMIT is sent, and how it ended, after the answer. Written means handed to the
 operating system, as in the spool; nothing waits for a disk. Whoever completes the spool of a killed process
 (abandoned.py) finds there what the spool does not have; one without an answer is in doubt, as it really is.
