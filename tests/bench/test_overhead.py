@@ -18,6 +18,7 @@ from bench.workloads import Client, Statement, blindw, workloads
 from mussurana.collector.__main__ import main as collector_command
 from mussurana.collector.instrument import connect
 from mussurana.collector.recorder import close_all
+from mussurana.verifier.formats import load
 from tests.collector.postgres import Database, database, postgres
 
 __all__ = ["database", "postgres"]
@@ -109,11 +110,11 @@ def calls_per_statement(connection: psycopg.Connection, statement: Statement, pa
 
 
 @pytest.mark.parametrize("postgres", [18], indirect=True)
-@pytest.mark.parametrize(("statement", "calls_max"), [(blindw.READ, 28), (blindw.WRITE, 21)], ids=["read", "write"])
-def test_a_cached_statement_takes_few_more_calls(
-    statement: Statement, calls_max: int, database: Database, tmp_path: Path
+@pytest.mark.parametrize("statement", [blindw.READ, blindw.WRITE], ids=["read", "write"])
+def test_a_cached_statement_takes_fewer_calls_than_in_psycopg_alone(
+    statement: Statement, database: Database, tmp_path: Path
 ) -> None:
-    """A bound that no neighbour on the machine disturbs. Of some 70 calls in psycopg, which take 40 microseconds."""
+    """A bound that no neighbour on the machine disturbs. psycopg alone makes some 73 and 59, in 40 microseconds."""
     database.run("CREATE TABLE pairs (key int PRIMARY KEY, value text)", "INSERT INTO pairs VALUES (1, 'x')")
     assert collector_command(["adopt", database.url()]) == 0
     parameters: dict[str, object] = {"k": 1, "v": "y"}
@@ -121,8 +122,10 @@ def test_a_cached_statement_takes_few_more_calls(
         plain = calls_per_statement(connection, statement, parameters)
     with connect(database.conninfo, mussurana_spool=str(tmp_path)) as connection:
         recorded = calls_per_statement(connection, statement, parameters)
+        connection.commit()
     close_all()
-    assert 0 < recorded - plain <= calls_max
+    assert recorded <= plain - 10
+    assert load(tmp_path).op_count >= 30
 
 
 @pytest.mark.parametrize("postgres", [18], indirect=True)
