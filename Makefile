@@ -62,7 +62,7 @@ fuzz: $(READY) ## random histories against brute force, for as long as you like 
 fuzz-rounds: $(READY) ## random worlds: rounds against one check of everything (ARGS=--help)
 	@$(RUN) tests.rounds $(ARGS)
 
-alerts: $(READY) ## a violation, a real Prometheus and a real Alertmanager, on loopback: is the message delivered?
+alerts: $(READY) ## the violation of the demo, a real Prometheus and a real Alertmanager, on loopback: is the message delivered?
 	@$(RUN) pytest -m live -s tests/deploy $(ARGS)
 
 manifests: $(READY) ## lint and render what is in deploy/ with the programs that read it (fetches some 250 MB of them once)
