@@ -187,7 +187,7 @@ function bar(share) {
 
 const UNCHECKED = new Map([
   ["absent", "the row was absent, and who removed it cannot be told"],
-  ["lost", "what was read is lost, in a gap"],
+  ["lost", "what was read is lost in a gap, or was written in a violation"],
 ]);
 
 function showGaps({ gaps, status, collectors }) {
