@@ -14,12 +14,7 @@ import pytest
 from mussurana.verifier.embedded_postgres import free_port
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted(
-    ROOT / name
-    for name in subprocess.run(
-        ["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.split()
-)
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted(ROOT.glob("[a-z]*/README.md"))]
 
 
 def prose(page: Path) -> str:

@@ -263,7 +263,7 @@ def _operation(operation: ShownOperation | int) -> str:
     if operation.previous:
         versions = f"{operation.previous} → {versions}"
     sql = " ".join(operation.statement.split())  # as libraries break it into lines, it would mostly be air
-    statement = f'<span class="statement">{said(sql)}</span>' if sql else ""
+    statement = f'<span class="statement">{said(sql)}</span>' if operation.statement else ""
     return f'<li><span class="verb">{verb(operation)}</span>{said(f"{operation.key} {versions}")}{statement}</li>'
 
 
