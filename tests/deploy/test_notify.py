@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -18,6 +19,7 @@ import pytest
 from mussurana.verifier.daemon.notify import Notifier
 
 ROOT = Path(__file__).parents[2]
+SYSTEMD = ROOT / "deploy" / "systemd"
 
 
 @pytest.fixture
@@ -106,6 +108,32 @@ def test_the_daemon_says_ready_then_alive_then_reloading_then_stopping(systemd: 
             assert daemon.wait(30) == 0
         finally:
             daemon.kill()
+
+
+def test_the_command_of_the_unit_says_ready_stays_alive_and_ends_well(systemd: socket.socket, tmp_path: Path) -> None:
+    """The real daemon with the unit's own command, variables and configuration; only the places are other ones."""
+    unit = (SYSTEMD / "mussurana.service").read_text()
+    config = tmp_path / "mussurana.toml"
+    config.write_text(re.sub(r"127\.0\.0\.1:770[12]", "127.0.0.1:0", (SYSTEMD / "mussurana.toml").read_text()))
+    (line,) = re.findall(r"^ExecStart=(.*)$", unit, re.MULTILINE)
+    places = {"/opt/mussurana/bin": str(Path(sys.executable).parent), "/etc/mussurana/mussurana.toml": str(config)}
+    variables = dict(re.findall(r"^Environment=(\w+)=(.*)$", unit, re.MULTILINE))
+    for ours, here in places.items():
+        assert ours in line
+        line = line.replace(ours, here)
+    data = {name: value.replace("%S", str(tmp_path)) for name, value in variables.items() if "%S" in value}
+    assert data == {"MUSSURANA_DATA": str(tmp_path / "mussurana")}
+    environment = {**os.environ, **data, **address(systemd), "WATCHDOG_USEC": "1000000"}
+    with subprocess.Popen(line.split(), env=environment, stderr=subprocess.DEVNULL) as daemon:
+        try:
+            assert heard(systemd)[0] == "READY=1"
+            assert heard(systemd) == ["WATCHDOG=1"]
+            daemon.send_signal(signal.SIGTERM)
+            assert next_but_alive(systemd)[0] == "STOPPING=1"
+            assert daemon.wait(60) == 0
+        finally:
+            daemon.kill()
+    assert (tmp_path / "mussurana" / "log").is_dir()
 
 
 def next_but_alive(listening: socket.socket) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mussurana.verifier.render.text import WIDTH, result_text
+from mussurana.verifier.render.text import WIDTH, WIDTH_MIN, result_text, width_for
 from mussurana.verifier.render.words import cells, elide, visible, wrap
 from mussurana.verifier.verdict import Rejected
 from tests.render import samples
@@ -119,10 +119,29 @@ def test_facts_stand_alone_where_there_is_no_cycle() -> None:
     assert "Case" not in text
 
 
+@pytest.mark.parametrize("width", [WIDTH_MIN, 80, WIDTH])
 @pytest.mark.parametrize("name", samples.ALL)
-def test_no_line_is_wider_than_the_limit(name: str) -> None:
-    text = result_text(samples.ALL[name](), "jepsen/" + "run" * 80 + "/history.edn")
-    assert max(cells(line) for line in text.splitlines()) <= WIDTH
+def test_no_line_is_wider_than_the_limit(name: str, width: int) -> None:
+    text = result_text(samples.ALL[name](), "jepsen/" + "run" * 80 + "/history.edn", width=width)
+    assert max(cells(line) for line in text.splitlines()) <= width
+
+
+def test_a_narrow_terminal_still_shows_who_it_was_and_which_table_was_meant() -> None:
+    result = samples.write_skew()
+    assert isinstance(result.verdict, Rejected)
+    found = result.verdict.counterexample
+    first = found.transactions[0]
+    read = replace(
+        first.operations[0], statement="SELECT doctors.id, doctors.shift_id, doctors.on_call FROM doctors WHERE"
+    )
+    first = replace(first, name="", session="web-1 / conn 4946", operations=(read, *first.operations[1:]))
+    text = result_text(replace(result, verdict=Rejected(replace(found, transactions=(first,)))), width=80)
+    assert "T1  web-1 / conn 4946 / txn" in text
+    assert "SELECT … FROM doctors WHERE" in text
+
+
+def test_text_is_as_wide_as_the_terminal_within_reason() -> None:
+    assert [width_for(columns) for columns in (0, 80, 200)] == [WIDTH_MIN, 80, WIDTH]
 
 
 @pytest.mark.parametrize("name", samples.ALL)

@@ -15,6 +15,7 @@ from psycopg import errors as e
 
 from tests.collector.postgres import Database
 from tests.collector.psycopg.recording import NEWEST, Recording, adopt, plain, recording
+from tests.collector.recording.observed import fragments
 
 pytestmark = NEWEST
 
@@ -192,6 +193,19 @@ def test_executemany(made: Recording) -> None:
         cursor = connection.cursor()
         cursor.executemany("INSERT INTO accounts VALUES (%s, 0) RETURNING id", [(5,), (6,)], returning=True)
     assert summary(made) == [("committed", ["w1", "w2"]), ("committed", ["w5", "w6"])]
+
+
+def test_an_executemany_that_fails_and_is_rolled_back_has_lost_nothing(made: Recording) -> None:
+    with made.connect() as connection:
+        connection.isolation_level = IsolationLevel.REPEATABLE_READ
+        connection.execute(READ, (1,))
+        with made.connect(autocommit=True) as other:
+            other.execute(WRITE, (1,))
+        with pytest.raises(e.SerializationFailure):
+            connection.cursor().executemany(WRITE, [(1,), (2,)])
+        connection.rollback()
+    assert summary(made) == [("committed", ["w1"]), ("aborted", ["r1"])]
+    assert [gap.reason for fragment in fragments(made.spool) for gap in fragment.gap] == []
 
 
 def test_server_side_cursors_and_streams(made: Recording) -> None:

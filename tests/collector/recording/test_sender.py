@@ -41,6 +41,21 @@ def test_what_ends_arrives_and_leaves_no_spool(make_recorder: Callable[..., Reco
         assert eventually(lambda: not folders(spool))
 
 
+def test_one_that_has_nothing_to_send_yet_does_not_connect_without_its_name(
+    make_recorder: Callable[..., Recorder], spool: Path
+) -> None:
+    with Ingest() as verifier:
+        first = make_recorder(verifier=verifier.address, name="web-1")
+        commit(first, first.open_session("conn 1", fenced=False), "a/1")
+        assert first.flush(10)  # a shipper is at work, and looks for others
+        folder, lock = make_folder(quick(spool, verifier=verifier.address), os.urandom(16), tag=1)
+        time.sleep(1)
+        assert [hello.name for hello in verifier.hellos] == ["web-1"]
+        os.close(lock)  # its process has ended without a word
+        assert eventually(lambda: not folder.exists())
+        first.close()
+
+
 def test_a_broken_stream_goes_on_where_it_was(make_recorder: Callable[..., Recorder]) -> None:
     with Ingest() as verifier:
         verifier.break_after = 3

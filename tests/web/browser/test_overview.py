@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -155,6 +156,27 @@ def test_a_daemon_that_goes_away_and_comes_back(tmp_path: Path, windows: Windows
     window.errors = [error for error in window.errors if "ERR_CONNECTION" not in error and "ERR_EMPTY" not in error]
 
 
+def test_before_the_first_answer_nothing_is_claimed_and_everything_has_its_place(
+    daemon: Running, windows: Windows
+) -> None:
+    window = windows()
+    page = window.page
+    held: list[Any] = []
+    page.route("**/api/**", lambda route: held.append(route))
+    page.goto(f"http://127.0.0.1:{daemon.http_port}/")
+    window.wait("document.querySelectorAll('.chart .title').length > 0")
+    window.photograph("overview-loading")
+    assert page.inner_text("#headline") == "Asking the daemon …"
+    assert page.inner_text("#link") == "Connecting …"
+    assert "No round yet" not in page.inner_text("main")
+    assert {each.inner_text() for each in page.query_selector_all(".tile .value")} == {"–"}
+    for route in held:
+        route.continue_()
+    page.unroute("**/api/**")
+    page.wait_for_selector("body:not(.loading)")
+    assert page.evaluate("window.shifts") < 0.01, f"moved when the answers came: {page.evaluate('window.shifted')}"
+
+
 def test_a_daemon_that_may_not_show_anything_says_why(tmp_path: Path, windows: Windows) -> None:
     window = windows("dark")
     with running(tmp_path / "data", http_listen="0.0.0.0:0") as daemon:
@@ -162,6 +184,7 @@ def test_a_daemon_that_may_not_show_anything_says_why(tmp_path: Path, windows: W
         page.wait_for_selector("#link[data-state=refused]")
         assert page.inner_text("#headline") == "The daemon does not show this"
         assert "auth.tokens_file" in page.inner_text("#subline")
+        assert "No round yet" not in page.inner_text("main"), "that is not known"
         window.photograph("overview-refused")
     window.errors = [error for error in window.errors if "403" not in error and "ERR_CONNECTION" not in error]
 
@@ -216,3 +239,7 @@ def test_several_levels_have_their_places(tmp_path: Path, windows: Windows, widt
         assert [each.inner_text() for each in page.query_selector_all(".levels code")] == levels
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         window.photograph(f"overview-levels-{width}")
+        if width > NARROW:
+            box = page.query_selector("#rounds-body")
+            assert box.evaluate("(each) => each.scrollWidth <= each.clientWidth"), "the reason is not out of sight"
+            assert page.query_selector("#rounds-body tbody tr").bounding_box()["height"] < 80, "nor a tower of words"

@@ -196,7 +196,7 @@ class Background:
         if extracted.failures:
             self._metrics.extraction_failures += extracted.failures
             recorder.losses.add(NOT_UNDERSTOOD, between(txn.floor, recorder.write_id()), [txn.session], 0)
-        if extracted.lost:
+        if extracted.lost and txn.status != ABORTED:  # else they are in no place at all
             recorder.losses.add("place not known", single(extracted.lost), [txn.session], 0)
         if not extracted.operations and not extracted.rolled_back:
             return

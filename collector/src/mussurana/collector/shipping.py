@@ -94,10 +94,20 @@ class Shipper:
         for folder in folders(self._root):
             if folder not in self._shipments:
                 with contextlib.suppress(OSError, ValueError, TypeError):  # half deleted, or not one of ours
-                    if Destination.read(folder).verifier:
+                    if Destination.read(folder).verifier and _says_whose_it_is(folder):
                         self._shipments[folder] = Shipment(folder)
         for folder, shipment in list(self._shipments.items()):
             shipment.look()
             if shipment.is_done or not folder.exists():
                 shipment.end()
                 del self._shipments[folder]
+
+
+def _says_whose_it_is(folder: Path) -> bool:
+    """Whether the process has spooled something, with its name first, or is gone and never will."""
+    if SpoolReader(folder).has_begun:
+        return True
+    lock = try_lock(folder / LOCK)
+    if lock is not None:
+        os.close(lock)
+    return lock is not None

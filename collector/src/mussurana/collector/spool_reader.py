@@ -26,6 +26,11 @@ class SpoolReader:
         self.last_sequence = 0  # that has been seen so far
 
     @property
+    def has_begun(self) -> bool:
+        """Whether it says already who its collector is."""
+        return next(self._hellos(), None) is not None
+
+    @property
     def first_sequence(self) -> int:
         """The oldest fragment that is still here."""
         return next((hello.first_sequence for hello in self._hellos()), 1)

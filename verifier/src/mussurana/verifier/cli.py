@@ -27,6 +27,7 @@ from mussurana.verifier.commands.base import (
     listed,
     output_path,
     say,
+    terminal_columns,
 )
 from mussurana.verifier.levels import LEVELS
 
@@ -213,7 +214,7 @@ def run_check(options: argparse.Namespace) -> int:
         seconds = {"load": loaded, **result.seconds, "total": loaded + result.seconds["total"]}
         result = replace(result, seconds=seconds)
     # First of all the verdict: it is there even if a file cannot be written.
-    say(rendered(result, options.path, ".json" if options.json else ".txt", sys.stdout.isatty()))
+    say(rendered(result, options.path, ".json" if options.json else ".txt", terminal_columns()))
     for path in options.report:
         if path.suffix in (".svg", ".dot") and not isinstance(result.verdict, Rejected):
             print(f"{path}: not written, there is no counterexample to draw", file=sys.stderr)
@@ -261,8 +262,8 @@ def run_convert(options: argparse.Namespace) -> int:
     return 0
 
 
-def rendered(result: Result, source: str, suffix: str, color: bool = False) -> str:
-    """The result in the notation that a file name asks for."""
+def rendered(result: Result, source: str, suffix: str, columns: int | None = None) -> str:
+    """The result in the notation that a file name asks for. With `columns` it is for a terminal that has so many."""
     if suffix == ".json":
         from mussurana.verifier.render.json import result_json
 
@@ -279,9 +280,10 @@ def rendered(result: Result, source: str, suffix: str, color: bool = False) -> s
         from mussurana.verifier.render.dot import counterexample_dot
 
         return counterexample_dot(counterexample(result))
-    from mussurana.verifier.render.text import result_text
+    from mussurana.verifier.render.text import WIDTH, result_text, width_for
 
-    return result_text(result, source, color).rstrip("\n") + "\n"
+    text = result_text(result, source, columns is not None, width_for(columns or WIDTH))
+    return text.rstrip("\n") + "\n"
 
 
 def counterexample(result: Result) -> Counterexample:

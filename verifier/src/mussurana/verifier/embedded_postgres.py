@@ -11,6 +11,7 @@ import os
 import pwd
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -98,12 +99,12 @@ class EmbeddedPostgres:
         if installation is None:
             installation = newest()
         self.major = installation.major
-        # Not below $TMPDIR: the path of a unix socket has 107 bytes at most.
-        self.directory = Path(tempfile.mkdtemp(prefix="mussurana-pg-", dir="/tmp"))
         self.port = free_port() if tcp else 5432
         self.tcp = tcp
         self._account = unprivileged_account() if os.geteuid() == 0 else None
         self._supervisor: subprocess.Popen[bytes] | None = None
+        # Not below $TMPDIR: the path of a unix socket has 107 bytes at most.
+        self.directory = Path(tempfile.mkdtemp(prefix="mussurana-pg-", dir="/tmp"))
         try:
             if self._account:
                 os.chown(self.directory, self._account.pw_uid, self._account.pw_gid)
@@ -176,7 +177,12 @@ class EmbeddedPostgres:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
-        output, _ = process.communicate()
+        try:
+            output, _ = process.communicate()
+        except BaseException:  # an interrupt, for example: it would go on writing to a directory that is being removed
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            raise
         if process.returncode:
             raise NoPostgres(f"initdb failed:\n{output.decode(errors='replace')}")
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mussurana.verifier.commands.base import Parser, duration_ns, listed, say
+from mussurana.verifier.commands.base import Parser, duration_ns, listed, say, terminal_columns
 from mussurana.verifier.levels import LEVELS
 
 if TYPE_CHECKING:
@@ -99,8 +98,10 @@ def run_verdicts(options: argparse.Namespace) -> int:
 def run_explain(options: argparse.Namespace) -> int:
     from mussurana.verifier.daemon import client
     from mussurana.verifier.render.daemon import explanation_json, explanation_text
+    from mussurana.verifier.render.text import WIDTH, width_for
 
     reply = client.explain(target(options), options.id)
-    is_colored = sys.stdout.isatty()
-    say(json.dumps(explanation_json(reply)) + "\n" if options.json else explanation_text(reply, is_colored))
+    columns = terminal_columns()
+    text = explanation_text(reply, columns is not None, width_for(columns or WIDTH))
+    say(json.dumps(explanation_json(reply)) + "\n" if options.json else text)
     return FINE

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
@@ -60,6 +61,11 @@ def output_path(text: str) -> Path:
 def listed(title: str, entries: dict[str, str]) -> str:
     width = max(map(len, entries))
     return f"{title}:\n" + "\n".join(f"  {name:<{width}}  {what}" for name, what in entries.items())
+
+
+def terminal_columns() -> int | None:
+    """How wide the terminal is that we print to; None if it is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def say(text: str) -> None:

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from mussurana.verifier.commands.base import BAD_INPUT, listed
+from mussurana.verifier.commands.base import BAD_INPUT, INTERRUPTED, listed
 
 if TYPE_CHECKING:
     from mussurana.verifier.commands.base import Commands
@@ -19,7 +19,13 @@ def add(commands: Commands) -> None:
         description="Start PostgreSQL, an application with a collector in it and the verifier; run the application at "
         "SERIALIZABLE, then at REPEATABLE READ, and see what the verifier says to both.",
         epilog=listed(
-            "exit codes", {"0": "all verdicts were as expected", "1": "one was not", "3": "it could not run"}
+            "exit codes",
+            {
+                "0": "all verdicts were as expected",
+                "1": "one was not",
+                "3": "it could not run",
+                str(INTERRUPTED): "it was ended before there was a result",
+            },
         ),
     )
     command.set_defaults(run=run, parser=command)

@@ -121,7 +121,6 @@ def main() -> None:
     options = parser.parse_args()
     stopping = []
     signal.signal(signal.SIGTERM, lambda *_: stopping.append(True))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the demo tells its workers when to stop
     engine = connect(options.url, options.isolation)
     try:
         work(engine, random.Random(options.seed), lambda: not stopping)

@@ -33,7 +33,7 @@ class Screen:
             yield
         self._live = None
 
-    def show(self, tally: Tally, seconds_left: float) -> None:
+    def show(self, tally: Tally, left: str) -> None:
         if self._live is None:
             return
         table = Table(box=None, pad_edge=False, header_style="dim")
@@ -44,7 +44,5 @@ class Screen:
             violations = Text(f"{count.violations:,}", style="bold red" if count.violations else "")
             lag = f"{count.lag_seconds:.2f} s" if count.lag_seconds else ""
             table.add_row(level, f"{count.accepted:,}", rejected, f"{count.txns:,}", violations, lag)
-        left = (
-            f"{max(seconds_left, 0):.0f} s left; Ctrl-C ends the demo" if seconds_left < 1e6 else "Ctrl-C ends the demo"
-        )
-        self._live.update(Group(Text(), table, Text(left, style="dim")))
+        hint = Text("; ".join(filter(None, (left, "Ctrl-C ends the demo"))), style="dim")
+        self._live.update(Group(Text(), table, hint))

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import IO, Any
 
 from sqlalchemy import create_engine
 
@@ -24,7 +24,8 @@ from mussurana.verifier.embedded_postgres import EmbeddedPostgres, free_port
 from mussurana.wire import query_pb2 as wire
 
 LEVELS = ("serializable", "strong-session-si")
-STOP_SECONDS_MAX = 20.0
+WORKERS_SECONDS_MAX = 20.0  # to send their last fragments; one is usual
+END_SECONDS_MAX = 3.0  # for the others: what they would still write goes with its directory
 READY_SECONDS_MAX = 240.0  # nearly all of it for compiling, on first use and on a busy machine
 
 
@@ -44,6 +45,7 @@ class Stage:
         try:
             self.folder = Path(self._open.enter_context(TemporaryDirectory(prefix="mussurana-demo-")))
             self._start_daemon()  # first: it may have to compile, which takes a while and needs nobody's help
+            self._start_shipper()
             self._say("starting PostgreSQL")
             postgres = self._open.enter_context(EmbeddedPostgres())
             self.postgres_version = postgres.major
@@ -74,8 +76,19 @@ class Stage:
         command += ["--verify-levels", ",".join(LEVELS), "--ingest-listen", self.ingest, "--http-listen", self.http]
         command += ["--webhook-url", webhook, "--log-level", "warning"]
         self._daemon_log = self.folder / "daemon.log"
-        log = self._open.enter_context(self._daemon_log.open("wb"))
-        self.daemon = self._open.enter_context(ended(subprocess.Popen(command, stdout=log, stderr=log)))
+        self.daemon = self._start(command, self._daemon_log)
+
+    def _start_shipper(self) -> None:
+        """The collectors would start one themselves, which ends a little later than they do, and than the demo."""
+        self._spool = self.folder / "spool"
+        command = [sys.executable, "-m", "mussurana.collector.shipper", str(self._spool)]
+        self._start(command, self.folder / "shipper.log")
+
+    def _start(self, command: list[str], log: Path) -> subprocess.Popen[bytes]:
+        with log.open("wb") as output:
+            process = start(command, output)
+        self._open.callback(end, [process], END_SECONDS_MAX)
+        return process
 
     def _wait_until_ready(self) -> None:
         until = time.monotonic() + READY_SECONDS_MAX
@@ -90,29 +103,25 @@ class Stage:
 
     @contextmanager
     def workers(self, isolation: str, count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
-        """Processes of the application, recorded by their collectors."""
+        """Processes of the application, recorded by their collectors, which send what they have before they end."""
         environment = {
             **os.environ,
             "MUSSURANA_VERIFIER": self.ingest,
-            "MUSSURANA_SPOOL": str(self.folder / "spool"),
+            "MUSSURANA_SPOOL": str(self._spool),
             "MUSSURANA_FENCE_INTERVAL_SECONDS": "0.3",
         }
         command = [sys.executable, "-m", "mussurana.verifier.demo.hospital", self.url, "--isolation", isolation]
-        with ExitStack() as running:
-            log = running.enter_context((self.folder / "workers.log").open("ab"))
-            yield [
-                running.enter_context(
-                    ended(
-                        subprocess.Popen(
-                            [*command, "--seed", str(worker)],
-                            env={**environment, "MUSSURANA_NAME": f"web-{worker + 1}"},
-                            stdout=log,
-                            stderr=log,
-                        )
-                    )
-                )
-                for worker in range(count)
-            ]
+        running: list[subprocess.Popen[bytes]] = []
+        patience_seconds = 0.0
+        try:
+            with (self.folder / "workers.log").open("ab") as log:
+                for worker in range(count):
+                    name = {"MUSSURANA_NAME": f"web-{worker + 1}"}
+                    running.append(start([*command, "--seed", str(worker)], log, {**environment, **name}))
+            yield running
+            patience_seconds = WORKERS_SECONDS_MAX
+        finally:
+            end(running, patience_seconds)
 
     def workers_log(self) -> str:
         return (self.folder / "workers.log").read_text(errors="replace")
@@ -130,15 +139,19 @@ class Stage:
         return f"http://{self.http}/" + (f"violations/{id}" if id else "")
 
 
-@contextmanager
-def ended(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that is told to end, and in the end is ended."""
-    try:
-        yield process
-    finally:
+def start(command: list[str], log: IO[bytes], environment: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
+    """In a session of its own: an interrupt at the terminal is for the demo, which then ends what it started."""
+    return subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
+
+
+def end(processes: list[subprocess.Popen[bytes]], patience_seconds: float) -> None:
+    """Tell all of them to end, and end those that have not after a while."""
+    for process in processes:
         process.terminate()
+    until = time.monotonic() + patience_seconds
+    for process in processes:
         try:
-            process.wait(STOP_SECONDS_MAX)
+            process.wait(max(0.0, until - time.monotonic()))
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

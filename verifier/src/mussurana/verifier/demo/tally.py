@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 
 from mussurana.wire import query_pb2 as wire
@@ -16,10 +17,25 @@ class Count:
     violations: int = 0
     lag_seconds: float = 0.0  # median of the last round that had any
 
+    @property
+    def rounds(self) -> int:
+        return self.accepted + self.rejected + self.unknown
+
+    @property
+    def all_accepted(self) -> bool:
+        return self.rounds == self.accepted > 0
+
+    @property
+    def others(self) -> str:
+        """The rounds that were not accepted, in words."""
+        counts = {"rejected": self.rejected, "unknown": self.unknown}
+        return " and ".join(f"{count:,} {verdict}" for verdict, count in counts.items() if count) or "none verified"
+
 
 @dataclass
 class Tally:
     levels: dict[str, Count]
+    since_ns: int = field(default_factory=time.time_ns)
     violations: list[wire.Violation] = field(default_factory=list)
     _seen: set[tuple[str, int]] = field(default_factory=set)
     _known: set[str] = field(default_factory=set)
@@ -27,6 +43,10 @@ class Tally:
     @staticmethod
     def of(levels: tuple[str, ...]) -> Tally:
         return Tally({level: Count() for level in levels})
+
+    def of_level(self, level: str) -> list[wire.Violation]:
+        """Its violations, oldest first."""
+        return [violation for violation in self.violations if violation.level == level]
 
     def take(self, reply: wire.VerdictsReply) -> None:
         """Count what is new in a reply."""

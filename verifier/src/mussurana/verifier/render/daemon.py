@@ -107,14 +107,14 @@ def verdicts_text(reply: VerdictsReply) -> str:
     return "\n".join(lines) + "\n"
 
 
-def explanation_text(reply: ExplainReply, color: bool = False) -> str:
+def explanation_text(reply: ExplainReply, color: bool = False, width: int = WIDTH) -> str:
     found = reply.violation
     counterexample = counterexample_from_json(json.loads(reply.counterexample))
     size = count(len(counterexample.transactions), "transaction")
     place = f"round {found.round}, epoch {found.epoch}"
     word = f"{_BOLD_RED}REJECTED{_RESET}" if color else "REJECTED"
-    title = wrap(f"{found.level}  {place}: {anomaly_title(counterexample)}, {size}", WIDTH - 10)
-    lines = [f"{word}  {title[0]}", *title[1:], *counterexample_lines(counterexample, color)]
+    title = wrap(f"{found.level}  {place}: {anomaly_title(counterexample)}, {size}", width - 10)
+    lines = [f"{word}  {title[0]}", *title[1:], *counterexample_lines(counterexample, color, width)]
     return "\n".join([*lines, f"  Found {_time(found.found_ns)} UTC, id {found.id}."]) + "\n"
 
 

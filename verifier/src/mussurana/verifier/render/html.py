@@ -262,7 +262,8 @@ def _operation(operation: ShownOperation | int) -> str:
     versions = operation.version
     if operation.previous:
         versions = f"{operation.previous} → {versions}"
-    statement = f'<span class="statement">{said(operation.statement)}</span>' if operation.statement else ""
+    sql = " ".join(operation.statement.split())  # as libraries break it into lines, it would mostly be air
+    statement = f'<span class="statement">{said(sql)}</span>' if operation.statement else ""
     return f'<li><span class="verb">{verb(operation)}</span>{said(f"{operation.key} {versions}")}{statement}</li>'
 
 

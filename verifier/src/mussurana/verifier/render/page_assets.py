@@ -53,7 +53,7 @@ th {{ font-weight: 600; white-space: nowrap; }}
 .card h3 {{ margin: 0; }}
 .card .where {{ margin: 0 0 6px; font-size: 13px; }}
 .operations {{ list-style: none; margin: 0; padding: 0; }}
-.operations li {{ word-break: break-all; padding: 2px 0 2px 54px; text-indent: -54px; }}
+.operations li {{ overflow-wrap: anywhere; padding: 2px 0 2px 54px; text-indent: -54px; }}
 .operations .verb {{ display: inline-block; width: 54px; text-indent: 0; }}
 .operations .statement {{ display: block; text-indent: 0; font-size: 12px; white-space: pre-wrap; }}
 details {{ margin-top: 28px; }}

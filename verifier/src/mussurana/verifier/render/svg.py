@@ -25,6 +25,7 @@ from mussurana.verifier.render.words import (
     cells,
     count,
     elide,
+    elide_statement,
     keys_that_matter,
     shorten_operations,
     transaction_place,
@@ -127,7 +128,7 @@ class Picture:
         if operation.previous:
             whole += f", replacing {operation.previous}"
         if operation.statement:
-            whole += f": {elide(operation.statement, _STATEMENT_CELLS_MAX)}"
+            whole += f": {elide_statement(operation.statement, _STATEMENT_CELLS_MAX)}"
         return _Line(verb(operation), f"{key} {versions}", whole, self.key_numbers[operation.key])
 
     def layout(self, case: Case) -> Layout:

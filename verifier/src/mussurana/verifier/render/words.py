@@ -105,6 +105,14 @@ def elide(text: str, cells_max: int) -> str:
     return head + ELLIPSIS + tail
 
 
+def elide_statement(statement: str, cells_max: int) -> str:
+    """A statement in one line that begins as it does: first its list of columns is left out, then its end."""
+    text = visible(" ".join(statement.split()))
+    if cells(text) > cells_max:
+        text = re.sub(r"^(SELECT )[^()]+?( FROM )", rf"\1{ELLIPSIS}\2", text, flags=re.IGNORECASE)
+    return text if cells(text) <= cells_max else _prefix(text, cells_max - 1) + ELLIPSIS
+
+
 def wrap(text: str, width: int) -> list[str]:
     """Lines of at most `width` columns, broken at spaces and, only where a word is longer than a line, inside words."""
     lines: list[str] = []

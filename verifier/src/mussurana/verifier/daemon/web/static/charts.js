@@ -91,7 +91,7 @@ export class Charts {
     parts.push(...this.strip(y + TITLE));
     parts.push(...this.axis(y + TITLE + STRIP.height));
     parts.unshift(this.rejections(y + TITLE + STRIP.height));
-    if (!this.hasRounds) {
+    if (this.hasRounds === false) {
       parts.push(s("text", { class: "nothing", x: (this.width + LEFT) / 2, y: TITLE + PANELS[0].height / 2 + 4 },
         "No round yet"));
     }

@@ -187,7 +187,7 @@ function bar(share) {
 
 const UNCHECKED = new Map([
   ["absent", "the row was absent, and who removed it cannot be told"],
-  ["lost", "what was read is lost, in a gap"],
+  ["lost", "what was read is lost in a gap, or was written in a violation"],
 ]);
 
 function showGaps({ gaps, status, collectors }) {
@@ -205,11 +205,11 @@ function showGaps({ gaps, status, collectors }) {
         h("span", { class: "name", title: gap.collector }, names.get(gap.collector) || gap.collector.slice(0, 12)),
         gap.cause,
         gap.reason,
-        gap.fragments ? plural(gap.fragments, "fragment") : plural(gap.txns, "transaction"),
+        gap.fragments ? plural(gap.fragments, "fragment") : gap.txns ? plural(gap.txns, "transaction") : "part of one",
       ])));
     }
     if (unchecked.length) {
-      parts.push(table([["Reads that could not be checked, because", "wide"], ["Reads", "number"]],
+      parts.push(table([["Reads that could not be checked, because", ""], ["Reads", "number"]],
         unchecked.map(([reason, count]) => [UNCHECKED.get(reason) ?? reason, number(count)])));
     }
     return parts;
@@ -219,8 +219,8 @@ function showGaps({ gaps, status, collectors }) {
 function showRounds(rounds) {
   render(find("rounds-body"), [filter, rounds], () => {
     if (!rounds.length) return filter ? empty(`No ${filter} round`, "Among the latest two thousand.") : empty("No round yet", "");
-    return table([["Finished", ""], ["Level", "minor"], ["Round", "number"], ["Verdict", ""], ["New", "number minor"], ["Retained", "number minor"],
-      ["Took", "number minor"], ["Lag, median", "number minor"], ["Lag, longest", "number"], ["About", "wide"]],
+    return table([["Finished", ""], ["Level", "minor"], ["Round", "number"], ["Verdict", ""], ["New", "number minor"], ["Retained", "number minor spare"],
+      ["Took", "number minor spare"], ["Lag, median", "number minor spare"], ["Lag, longest", "number"], ["About", "wide"]],
     rounds.map((round) => [
       h("time", { title: moment(round.finished_ns / 1e6) }, clock(round.finished_ns / 1e6)),
       h("code", {}, round.level),
