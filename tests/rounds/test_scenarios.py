@@ -320,7 +320,7 @@ def test_reads_from_a_gap_are_left_out_and_counted() -> None:
 def test_what_lost_fragments_may_have_written_is_known_from_the_next_one() -> None:
     wire = Wire("serializable", MEMORY)
     wire.feed("b", "0 y:=b1", settled=2, drawn=2)
-    wire.machine.lose(b"b" * 16, 2, 3, "torn", wire.now_ns)
+    wire.machine.lose(b"b" * 16, 2, 3, wire.now_ns)
     wire.sequence["b"] = 3
     wire.feed("a", "0 x==b5", "1 y==b1")
     assert wire.round().txn_count == 2  # b's own first, and who read from it
@@ -334,13 +334,23 @@ def test_what_lost_fragments_may_have_written_is_known_from_the_next_one() -> No
     assert wire.round().verdict == "rejected"  # drawn after the loss, and never written
 
 
+def test_a_read_that_two_levels_leave_out_counts_once() -> None:
+    wire = Wire("serializable strong-session-si", MEMORY)
+    made = wire.make("a")
+    made.gap.add(txn_count=1).write_ids.add(tag=tag("a"), first=1, end=2)
+    wire.send("a", made)
+    wire.feed("a", "0 x==a1")
+    wire.rounds()
+    assert wire.machine.gauges().unchecked_reads["lost"] == 1
+
+
 @pytest.mark.parametrize("told", [True, False])
 def test_who_joins_late_does_not_take_older_write_ids_for_inventions(told: bool) -> None:
     """The verifier is new, or lost its first fragments; the collector has been running for long."""
     wire = Wire("serializable", MEMORY)
     wire.sequence["b"] = 6
     if told:
-        wire.machine.lose(b"b" * 16, 1, 6, "torn", wire.now_ns)
+        wire.machine.lose(b"b" * 16, 1, 6, wire.now_ns)
     wire.feed("b", "0 y:=b90 x==b7", settled=91, drawn=91)
     wire.feed("a", "0 x==b8")
     assert wire.round().verdict == "accepted"
@@ -449,7 +459,142 @@ def test_two_collectors_with_one_tag_are_not_told_apart() -> None:
     assert wire.round().verdict == "accepted"
     gauges = wire.machine.gauges()
     assert gauges.unchecked_reads["lost"] == 3
-    assert wire.machine.unchecked["clashing write ids"] == 1
+    assert gauges.clashing_tags == 1
+
+
+# Downtime
+
+
+def test_downtime_is_nobodys_silence() -> None:
+    wire = Wire("serializable", MEMORY)
+    wire.event("a", "open", 0)
+    wire.fence("a", 0)
+    wire.feed("a", "0 x:=a1")
+    wire.round()
+    wire.later(3600)
+    wire.machine.resume(wire.now_ns)
+    wire.round()
+    wire.feed("a", "0 x:=a2<a1")  # it was running all the time, and saw no reason to fence
+    assert wire.round().verdict == "accepted"
+    wire.feed("a", "0 x==a1")  # so its own past is still known
+    assert wire.round().verdict == "rejected"
+    assert wire.machine.gauges().unknown_txns == 0
+
+
+def test_who_stays_away_after_a_downtime_is_silent_in_the_end() -> None:
+    wire = Wire("serializable", MEMORY)
+    wire.event("a", "open", 0)
+    wire.fence("a", 0)
+    wire.later(3600)
+    wire.machine.resume(wire.now_ns)
+    wire.later(59)
+    wire.round()
+    assert wire.machine.gauges().sessions_open == 1
+    wire.later(2)
+    wire.round()
+    assert wire.machine.gauges().sessions_open == 0
+
+
+def test_who_waits_and_who_is_in_doubt_has_as_long_after_a_downtime_as_before() -> None:
+    wire = Wire("serializable", MEMORY)
+    wire.feed("b", settled=1)
+    wire.feed("a", "0 x==b1", "1? y:=a1")
+    wire.round()
+    wire.later(3600)
+    wire.machine.resume(wire.now_ns)
+    wire.round()
+    assert (wire.machine.gauges().waiting, wire.machine.gauges().in_doubt) == (1, 1)
+    wire.feed("b", "0 x:=b1", "0 y==a1")
+    assert wire.round().verdict == "accepted"
+    gauges = wire.machine.gauges()
+    assert (gauges.waiting, gauges.unknown_txns, gauges.unchecked_reads["lost"]) == (0, 0, 0)
+
+
+# Collectors that are long gone
+
+
+def long_gone(level: str = "serializable") -> Wire:
+    """Collector b wrote x and y and is forgotten, some of what it may have written was never told; a goes on."""
+    wire = Wire(level, replace(MEMORY, collector_silence_ns_max=1000 * SECOND_NS))
+    wire.event("a", "open", 0)
+    wire.event("b", "open", 0)
+    wire.fence("b", 0)
+    wire.feed("b", "0 x:=b1", "0 x:=b2<b1 y:=b7", settled=4)
+    forget_all(wire, "b", 0)
+    for _ in range(40):
+        wire.later(40)
+        wire.fence("a", 0)
+        wire.round()
+    assert list(wire.machine.collectors) == [b"a" * 16]
+    assert list(wire.machine.tags) == [tag("a")]
+    assert len(wire.machine.sessions) == 1
+    return wire
+
+
+def restored(wire: Wire) -> None:
+    settings = [level.settings for level in wire.machine.levels]
+    wire.machine = Verifier.from_state(settings, wire.limits, wire.machine.state())
+
+
+def test_what_a_collector_wrote_outlives_it() -> None:
+    wire = long_gone()
+    restored(wire)
+    wire.feed("a", "0 x==b2 y==b7")
+    assert wire.round().verdict == "accepted"
+    assert wire.machine.gauges().waiting == 0
+    wire.feed("a", "0 x==b1")
+    assert wire.round().verdict == "rejected"
+
+
+def test_what_a_collector_that_is_gone_may_have_written_untold_is_no_invention() -> None:
+    wire = long_gone()
+    wire.feed("a", "0 z==b99999")  # SETTLED is what the fences of b said
+    assert wire.round().verdict == "rejected"
+    wire.feed("a", "0 z==b100005")
+    wire.round()
+    assert wire.machine.gauges().waiting == 1
+    wire.later(6)
+    assert wire.round().verdict == "accepted"
+    assert wire.machine.gauges().unknown_txns == 1
+
+
+@pytest.mark.parametrize("level", ONLINE)
+def test_fragments_sent_again_after_their_collector_was_forgotten_raise_no_alarm(level: str) -> None:
+    wire = long_gone(level)
+    restored(wire)
+    wire.sequence["b"] = 0
+    wire.event("b", "open", 0)
+    wire.feed("b", "0 f:=b50001<0", "0 x:=b1", "0 x:=b2<b1 y:=b7", settled=4)
+    wire.feed("b", "0 f:=b50002<b50001", "0 f:=b50003<b50002", "0 x==b2")
+    assert wire.round().verdict == "accepted"
+    wire.fence("a", 0)
+    wire.feed("a", "0 x==b2", "0 y==b7")
+    assert wire.round().verdict == "accepted"
+
+
+def test_a_collector_that_was_forgotten_and_comes_back_is_followed_again_once_it_fences() -> None:
+    wire = long_gone()
+    wire.feed("b", "0 x:=b200000<b2", settled=300_000, drawn=300_000)
+    wire.round()
+    assert wire.machine.gauges().unknown_txns == 1
+    wire.fence("b", 0)
+    wire.feed("b", "0 z:=b300001", settled=400_000, drawn=400_000)
+    wire.feed("a", "0 z==b300001")
+    assert wire.round().verdict == "accepted"
+    gauges = wire.machine.gauges()
+    assert (gauges.unknown_txns, gauges.clashing_tags) == (1, 0)
+    wire.feed("a", "0 z==0")
+    assert wire.round().verdict == "rejected"
+
+
+def test_a_new_collector_that_draws_the_tag_of_one_long_gone_clashes() -> None:
+    wire = long_gone()
+    made = wire.make("c", "0 z:=b5")
+    made.write_ids.add(tag=tag("b"), settled=100)
+    wire.send("c", made)
+    wire.feed("a", "0 z==b5 x==b2")
+    assert wire.round().verdict == "accepted"
+    assert wire.machine.gauges().clashing_tags == 1
 
 
 @pytest.mark.parametrize("level", ["strict-serializable", "strong-si"])

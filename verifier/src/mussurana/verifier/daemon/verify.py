@@ -144,6 +144,7 @@ class Verification:
         fed = checkpoint.fed.copy() if checkpoint else Sequences()
         self._checkpoint = None  # its state may be large, and is in the machine now
         feeder = Feeder(machine, fed, self._metrics, self._refuse, self._board.gaps)
+        self._board.collector_names.update(machine.collector_names())
         first = next(iter(segment_numbers(self._log.directory)), 1)
         if checkpoint is None and first > 1:
             logger.error("the log begins at segment %d and no checkpoint is left", first, extra={"event": "log_cut"})
@@ -237,18 +238,20 @@ class Verification:
             entry = Entry.from_bytes(item.payload)
             self._received_ns = entry.received_ns
             fragment = feeder.feed(entry)
+            if fragment is not None and fragment.collector_name:
+                self._board.collector_names[entry.collector] = fragment.collector_name
             if fragment is not None and fragment.txn_count:
                 self._unverified.append(fragment.sealed_ns)
             self._checkpointing.note_fed(len(item.payload))
         self._fed_to = item.end
 
     def _machine_time_ns(self) -> int:
-        """Now; but while there is more in the log, the time of the last thing that was fed.
+        """Now; but while there is more in the log, or nothing can be added to it, the time of the last thing fed.
 
         Who is silent, and who has waited for too long, is a matter of when things were received. A machine that is
         minutes behind and goes by the clock would take every session for silent, and leave out what it did.
         """
-        is_behind = self._fed_to < self._log.durable
+        is_behind = self._log.is_interrupted or self._fed_to < self._log.durable
         now_ns = self._received_ns if is_behind else self._clock.now_ns()
         self._machine_ns = max(self._machine_ns + 1, now_ns)
         return self._machine_ns
