@@ -169,6 +169,49 @@ def test_what_clocks_put_before_the_past_is_found(level: str, status: str) -> No
     assert wire.round().verdict == "rejected"
 
 
+def long_and_late(level: str) -> Wire:
+    """Forgotten: a transaction that began at 10, and one that began before it and committed after it, from 1 to 20."""
+    wire = Wire(level)
+    wire.feed("a", "0@10-11 x:=a1", "2@1/20-21 y:=a3", "1 x==a1 y==a3")
+    forget_all(wire, "a", 0, 1, 2)
+    wire.fence("a", 0, 1, 2)
+    wire.round()
+    assert wire.machine.levels[0].table.count >= 3
+    return wire
+
+
+def test_who_committed_before_the_last_of_the_past_began_is_found() -> None:
+    wire = long_and_late("strict-serializable")
+    wire.feed("a", "1@5-6 z:=a2")
+    assert wire.round().verdict == "rejected"
+    wire = long_and_late("strict-serializable")
+    wire.feed("a", "1@12-13 z:=a2")
+    assert wire.round().verdict == "accepted"
+
+
+@pytest.mark.parametrize("level", ["strong-session-si", "strong-si"])
+def test_who_began_before_the_last_of_the_past_committed_is_found(level: str) -> None:
+    wire = long_and_late(level)
+    wire.feed("a", "1@12-13 z:=a2")
+    assert wire.round().verdict == "rejected"
+    wire = long_and_late(level)
+    wire.feed("a", "1@22-23 z:=a2")
+    assert wire.round().verdict == "accepted"
+
+
+def test_without_session_order_clocks_tell_the_order_of_writes_only_beyond_their_drift() -> None:
+    """Which of two writes is the last one the clocks do not prove, so neither is forgotten and either may be read."""
+    wire = Wire("generalized-si", AGED, drift_ns=SECOND_NS)
+    wire.feed("a", "0@10-11 x:=a1", "1@11.5/11.5-12 x:=a2")
+    wire.feed("a", "0@100-101 z:=a5", "1@100-101 w:=a6")
+    wire.round()
+    wire.feed("a", "0@110-111 z:=a7", "1@110-111 w:=a8")
+    wire.round()
+    wire.feed("a", "0@112-113 x==a1")
+    assert wire.round().verdict == "accepted"
+    assert wire.machine.gauges().unchecked_reads["lost"] == 0
+
+
 def test_snapshots_from_before_anything_was_written_may_be_old() -> None:
     wire = aged_snapshots()
     wire.feed("a", "0@120-121 x==0 y==0", "2@120-121 u==0")
