@@ -174,6 +174,13 @@ MUTATIONS = [
              scenes.test_a_session_that_comes_back_without_a_fence_is_left_out_until_it_fences),
     Mutation("a late fence proves nothing", Verifier, "_is_last_fence", constant(True), (),
              scenes.test_a_fence_that_arrives_too_late_proves_nothing),
+    Mutation("a fence after a lost one proves something by the clocks", Verifier, "_is_later", constant(False), (),
+             partial(scenes.test_a_gap_with_a_fence_in_it_blinds_nobody_for_long, "serializable", False)),
+    Mutation("a fence after a lost one proves nothing without them", Verifier, "_is_later", constant(True), (),
+             scenes.test_a_fence_that_follows_a_lost_one_proves_nothing_if_it_began_before_the_last_one_was_over),
+    Mutation("after a lost fence there is a new chain", Verifier, "_begin_chain",
+             lambda right: lambda machine_, batch, begin_ns: batch, (),
+             partial(scenes.test_a_gap_with_a_fence_in_it_blinds_nobody_for_long, "serializable", False)),
     Mutation("what violations wrote is lost", LevelRounds, "_set_aside", nothing_lost, (),
              scenes.test_who_read_from_a_violation_is_not_accused_as_well),
 ]  # fmt: skip

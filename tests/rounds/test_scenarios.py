@@ -474,6 +474,49 @@ def test_a_fence_that_arrives_too_late_proves_nothing() -> None:
     assert wire.machine.gauges().unknown_txns == 3
 
 
+def fence_in_a_gap(level: str = "serializable", is_round_between: bool = True) -> Wire:
+    """All sessions are over, and the last fence, a3, was lost, as was a4: only the clocks tell what follows them."""
+    wire = Wire(level, MEMORY)
+    wire.event("a", "open", 0)
+    wire.feed("a", "0@1-2 f:=a1<0", "0@3-4 f:=a2<a1", "0@3-4 x:=a10", "0@3-4 f:=a8<a2")
+    wire.event("a", "close", 0)
+    if is_round_between:
+        wire.round()
+    made = wire.make("a")
+    made.gap.add(txn_count=2).write_ids.add(tag=tag("a"), first=3, end=5)
+    wire.send("a", made)
+    return wire
+
+
+@pytest.mark.parametrize("is_round_between", [True, False])
+@pytest.mark.parametrize("level", ONLINE)
+def test_a_gap_with_a_fence_in_it_blinds_nobody_for_long(level: str, is_round_between: bool) -> None:
+    wire = fence_in_a_gap(level, is_round_between)
+    before = "a3"
+    for n in range(20, 60, 2):
+        wire.event("a", "open", n)
+        wire.feed("a", f"{n}@{n}-{n}.5 f:=a{n}<{before}", f"{n}@{n}.6-{n}.7 x==a10")
+        wire.feed("a", f"{n}@{n}.8-{n}.9 f:=a{n + 1}<a{n}")
+        wire.event("a", "close", n)
+        if is_round_between or n > 30:
+            assert wire.round().verdict == "accepted"
+        before = "a4" if n == 24 else f"a{n + 1}"  # which is lost as well
+    assert wire.machine.gauges().unknown_txns == 0
+    assert wire.retained < 20  # of 60: a new chain has begun, and forgetting goes on
+    wire.event("a", "open", 99)
+    wire.feed("a", f"99@99-100 f:=a99<{before}", "99@100-101 x==0")
+    assert wire.round().verdict == "rejected"
+
+
+def test_a_fence_that_follows_a_lost_one_proves_nothing_if_it_began_before_the_last_one_was_over() -> None:
+    for time, unknown in (("3-4", 2), ("4.05-4.5", 2), ("4.2-4.5", 0)):
+        wire = fence_in_a_gap()
+        wire.event("b", "open", 0)
+        wire.feed("b", f"0@{time} f:=b1<a3", f"0@{time} x==0")
+        assert wire.round().verdict == ("accepted" if unknown else "rejected")
+        assert wire.machine.gauges().unknown_txns == unknown
+
+
 def test_a_silent_session_no_longer_holds_back_forgetting() -> None:
     wire = Wire("serializable", MEMORY)
     wire.fence("a", 0, 1)

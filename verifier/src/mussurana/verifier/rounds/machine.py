@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from time import perf_counter
 
 import numpy as np
+import numpy.typing as npt
 
 from mussurana.verifier.history import NO_VALUE, UNKNOWN_TIME, Ints, Kind, SmallInts
 from mussurana.verifier.rounds.admission import Admission
@@ -102,6 +103,7 @@ class Verifier:
         self.rounds = 0
         self.last_round_ns = 0
         self.resumed_ns = 0
+        self.fenced_ns = 0  # by the clocks, no fence that has entered took effect later
         self.fence_epoch: dict[int, int] = {}
         self.epoch = 0
         self.epoch_reached_ns = 0
@@ -324,7 +326,7 @@ class Verifier:
         left_out = np.zeros(len(batch), bool)
         due = {number: self.sessions[number].fence_due for number, _ in by_session(batch.session)}
         while True:  # a fence that follows one that is left out is no better
-            before = int(np.count_nonzero(left_out))
+            before, chain_begin_ns = int(np.count_nonzero(left_out)), UNKNOWN_TIME
             for number, mine in by_session(batch.session):
                 session = self.sessions[number]
                 session.admitted = int(batch.position[mine[-1]]) + 1
@@ -337,19 +339,64 @@ class Verifier:
                         continue
                     seen = follows.get(txn)
                     known = seen in fence_txn and not left_out[fence_txn[seen]]
-                    if batch.status[txn] == COMMITTED and seen is not None and (known or self._is_last_fence(seen)):
+                    if seen is None or batch.status[txn] != COMMITTED:
+                        proves = False
+                    elif known or self._is_last_fence(seen):
+                        proves = True
+                    else:
+                        proves = self._is_later(int(batch.begin_ns[txn]))
+                        if proves:
+                            chain_begin_ns = max(chain_begin_ns, int(batch.begin_ns[txn]))
+                    if proves:
                         session.fence(position)
                     else:
                         left_out[txn] = batch.status[txn] != ABORTED
                         session.fence_due = position + 1
             if int(np.count_nonzero(left_out)) == before:
                 break
-        if not left_out.any():
+        if left_out.any():
+            self.unchecked["unfenced"] += int(np.count_nonzero(left_out))
+            lost = batch.select(left_out).written
+            self.lost.add(lost, lost + 1)
+            batch = batch.select(~left_out)
+        if chain_begin_ns != UNKNOWN_TIME:
+            batch = self._begin_chain(batch, chain_begin_ns)
+        fenced = np.zeros(len(batch), bool)
+        fenced[batch.op_txn[batch.key == FENCE_KEY]] = True
+        fenced &= batch.status == COMMITTED  # one in doubt took effect before whoever saw it ended
+        self.fenced_ns = max(self.fenced_ns, int(_ended_ns(batch)[fenced].max(initial=0)))
+        return batch
+
+    def _begin_chain(self, batch: Batch, begin_ns: int) -> Batch:
+        """A fence that began then follows all older ones, but how is lost: let go of those whose place stays open."""
+        for level in self.levels:
+            level.retained = self._without_open_chain(level.retained, np.ones(len(level.retained), bool))
+        return self._without_open_chain(batch, _ended_ns(batch) + self._drift_ns < begin_ns)
+
+    def _without_open_chain(self, batch: Batch, old: npt.NDArray[np.bool_]) -> Batch:
+        """Old fences stay if each follows one that is known: a chain from the last version that is past comes first."""
+        gone = (batch.key == FENCE_KEY) & old[batch.op_txn]
+        writes = gone & (batch.kind == Kind.WRITE)
+        follows = _fences_followed(batch)
+        seen = np.array([follows.get(txn, NO_VALUE) for txn in batch.op_txn[writes].tolist()], np.int64)
+        if not ((seen == NO_VALUE) | self.lost.has(seen)).any():
             return batch
-        self.unchecked["unfenced"] += int(np.count_nonzero(left_out))
-        lost = batch.select(left_out).written
-        self.lost.add(lost, lost + 1)
-        return batch.select(~left_out)
+        written = batch.version[writes]
+        self.lost.add(written, written + 1)
+        return batch.select_ops(~gone)
+
+    def _is_later(self, begin_ns: int) -> bool:
+        """Whether a fence that began then follows all fences that have entered, and so all that was forgotten.
+
+        When the one that it follows directly is in a gap nothing else tells, and without this no new session could ever
+        prove again that it comes after anything. Fences form a chain. One that stood before another one was seen, by it
+        or by one between them, and so had begun when that one took effect. From then on there is a new chain.
+        """
+        return begin_ns != UNKNOWN_TIME and begin_ns > self.fenced_ns + self._drift_ns
+
+    @property
+    def _drift_ns(self) -> int:
+        return max((level.settings.clock_drift_ns for level in self.levels), default=0)
 
     def _is_last_fence(self, version: int) -> bool:
         """Whether what follows this fence comes after all that was forgotten.
@@ -505,6 +552,11 @@ def by_session(session: SmallInts) -> Iterator[tuple[int, Ints]]:
     if len(order):
         first = np.flatnonzero(np.append(True, np.diff(session[order]) != 0))
         yield from zip(session[order[first]].tolist(), np.split(order, first[1:]), strict=True)
+
+
+def _ended_ns(batch: Batch) -> Ints:
+    """When each transaction was over at the latest: where its own clock does not tell, when it was received."""
+    return np.where(batch.committed_ns != UNKNOWN_TIME, batch.committed_ns, batch.received_ns)
 
 
 def _fences_followed(batch: Batch) -> dict[int, int]:

@@ -91,7 +91,7 @@ def save(machine: Verifier) -> bytes:
 
 _NUMBERS = (
     *("collectors_made", "sessions_made", "lost_txns", "lost_fragments"),
-    *("rounds", "last_round_ns", "resumed_ns", "epoch", "epoch_reached_ns"),
+    *("rounds", "last_round_ns", "resumed_ns", "fenced_ns", "epoch", "epoch_reached_ns"),
 )
 
 
@@ -145,6 +145,7 @@ def _add_to_version_1(text: dict[str, Any], columns: dict[str, np.ndarray]) -> N
         one["heard_ns"] = text["last_round_ns"]
     text["unchecked"].pop("clashing write ids", None)
     text.update(collectors_made=len(text["collectors"]), resumed_ns=0, clashing_tags=[])
+    text["fenced_ns"] = text["last_round_ns"]
     columns["ended.first"] = columns["ended.owner"] = np.zeros(0, np.int64)
 
 
