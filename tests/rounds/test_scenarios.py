@@ -474,6 +474,23 @@ def test_a_fence_that_arrives_too_late_proves_nothing() -> None:
     assert wire.machine.gauges().unknown_txns == 3
 
 
+@pytest.mark.parametrize("level", ONLINE)
+def test_who_follows_a_fence_in_doubt_that_took_effect_is_checked(level: str) -> None:
+    wire = Wire(level, MEMORY)
+    wire.event("a", "open", 0)
+    wire.feed("a", "0 f:=a1<0", "0 x:=a2", "0 x:=a3<a2", "0 f:=a4<a1", "0 f:=a5<a4")
+    wire.event("a", "close", 0)
+    wire.round()
+    wire.event("a", "open", 1)
+    wire.feed("a", "1? f:=a6<a5", "1 x==a2")  # which proves nothing about its own session
+    wire.round()
+    assert wire.machine.gauges().unknown_txns == 1
+    wire.event("a", "open", 2)
+    wire.feed("a", "2 f:=a7<a6", "2 x==a2")
+    assert wire.round().verdict == "rejected"
+    assert wire.machine.gauges().unknown_txns == 1
+
+
 def fence_in_a_gap(level: str = "serializable", is_round_between: bool = True) -> Wire:
     """All sessions are over, and the last fence, a3, was lost, as was a4: only the clocks tell what follows them."""
     wire = Wire(level, MEMORY)

@@ -339,18 +339,15 @@ class Verifier:
                         continue
                     seen = follows.get(txn)
                     known = seen in fence_txn and not left_out[fence_txn[seen]]
-                    if seen is None or batch.status[txn] != COMMITTED:
-                        proves = False
-                    elif known or self._is_last_fence(seen):
-                        proves = True
-                    else:
-                        proves = self._is_later(int(batch.begin_ns[txn]))
-                        if proves:
-                            chain_begin_ns = max(chain_begin_ns, int(batch.begin_ns[txn]))
-                    if proves:
+                    is_committed, begin_ns = batch.status[txn] == COMMITTED, int(batch.begin_ns[txn])
+                    follows_known = seen is not None and (known or self._is_last_fence(seen))
+                    if is_committed and follows_known:
                         session.fence(position)
-                    else:
-                        left_out[txn] = batch.status[txn] != ABORTED
+                    elif is_committed and seen is not None and self._is_later(begin_ns):
+                        session.fence(position)
+                        chain_begin_ns = max(chain_begin_ns, begin_ns)
+                    else:  # one in doubt proves nothing about its session, but others may turn out to follow it
+                        left_out[txn] = batch.status[txn] != ABORTED and not follows_known
                         session.fence_due = position + 1
             if int(np.count_nonzero(left_out)) == before:
                 break
