@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -86,8 +86,9 @@ class FakeMachine:
         levels = dict.fromkeys(self.levels, 0)
         return Gauges(levels, 0, 0, levels, levels, levels, 1, 0, 0, {}, len(self.s["lost"]), 0, 0, 0)
 
-    def state(self) -> bytes:
-        return json.dumps(self.s).encode()
+    def snapshot(self) -> Callable[[], bytes]:
+        state = json.dumps(self.s).encode()
+        return lambda: state
 
     def _digest(self, what: bytes, collector: bytes, sequence: int, received_ns: int) -> None:
         self.s["digest"] = zlib.crc32(b"%s %s %d %d" % (what, collector, sequence, received_ns), self.s["digest"])

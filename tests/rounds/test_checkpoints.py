@@ -44,6 +44,24 @@ def test_a_restored_machine_tells_the_same(seed: int) -> None:
         assert whole.gauges() == restored.gauges()
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_snapshot_is_of_the_moment_at_which_it_was_taken(seed: int) -> None:
+    case = make_case(seed)
+    machine = Verifier(case.settings, case.limits)
+    done, sequence = [0] * len(case.world.collectors), [0] * len(case.world.collectors)
+    taken = []
+    for now_ns, action in enumerate(case.schedule, start=1):
+        taken.append((machine.snapshot(), machine.state()))
+        if action.what == "deliver":
+            n, collector = action.collector, case.world.collectors[action.collector]
+            for fragment in fragments(case.world, collector, done[n], action.end, sequence[n], action.eager):
+                machine.feed(collector.id, fragment, now_ns)
+                sequence[n] = fragment.sequence
+            done[n] = action.end
+        machine.step(now_ns, force=True)
+    assert all(to_bytes() == state for to_bytes, state in taken)
+
+
 def test_bytes_that_are_no_state_are_refused() -> None:
     machine = Verifier([Settings("serializable")])
     with pytest.raises(StateError, match="not the state"):

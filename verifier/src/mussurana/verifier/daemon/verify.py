@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -280,10 +281,13 @@ class Verification:
             violations=tuple(violation_json(found) for outcome in outcomes for found in outcome.violations),
         )
 
-    def _checkpoint_now(self, feeder: Feeder) -> Checkpoint:
+    def _checkpoint_now(self, feeder: Feeder) -> Callable[[], Checkpoint]:
+        """What is to be written, taken now; the rest of it can be done while verification goes on."""
         now_ns = self._clock.now_ns()
         feeder.fed.forget(now_ns)
-        return Checkpoint(
+        to_bytes = feeder.machine.snapshot()
+        make = partial(
+            Checkpoint,
             log=self._fed_to,
             journal=self._journal.end,
             step=self._step,
@@ -291,8 +295,8 @@ class Verification:
             machine_ns=self._machine_ns,
             levels=self._levels,
             fed=feeder.fed.copy(),
-            state=feeder.machine.state(),
         )
+        return lambda: make(state=to_bytes())
 
     def _look_at(self, machine: Machine, **changes: Any) -> None:
         """Renew the gauges, now and then: they take the longer the more the machine holds."""

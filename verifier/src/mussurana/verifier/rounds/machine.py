@@ -10,7 +10,7 @@ forgotten.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 
@@ -500,9 +500,13 @@ class Verifier:
 
     def state(self) -> bytes:
         """Everything, for a checkpoint."""
-        from mussurana.verifier.rounds.state import save
+        return self.snapshot()()
 
-        return save(self)
+    def snapshot(self) -> Callable[[], bytes]:
+        """The same in two parts: everything is taken at once, and made bytes of later, in any thread."""
+        from mussurana.verifier.rounds.state import snapshot
+
+        return snapshot(self)
 
     @classmethod
     def from_state(cls, levels: Sequence[Settings], limits: Limits | None, state: bytes) -> Verifier:

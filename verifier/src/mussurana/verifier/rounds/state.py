@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -28,7 +28,11 @@ class StateError(Exception):
     """Bytes that are not the state of a machine with these levels."""
 
 
-def save(machine: Verifier) -> bytes:
+def snapshot(machine: Verifier) -> Callable[[], bytes]:
+    """What the machine holds now, to be made bytes of by whoever has the time.
+
+    Columns are never changed in place, but for those of the version table, which is copied.
+    """
     columns: dict[str, np.ndarray] = {}
     progress = machine.admission.progress
     _put_batch(columns, "pool", Batch.join([machine.admission.pool, *machine.admission.fresh()]))
@@ -39,7 +43,7 @@ def save(machine: Verifier) -> bytes:
         name = f"level{at}"
         _put_batch(columns, name, level.retained)
         _put_lost(columns, f"{name}.lost", level.lost)
-        columns[f"{name}.table_key"], columns[f"{name}.table_version"] = level.table.entries()
+    tables = [level.table.copy() for level in machine.levels]
     text = {
         "version": VERSION,
         "levels": [asdict(level.settings) for level in machine.levels],
@@ -79,14 +83,20 @@ def save(machine: Verifier) -> bytes:
         "settled": list(progress.settled.items()),
         "given_up_txns": machine.admission.given_up_txns,
         "key_names": list(machine.key_names.items()),
-        "unchecked": machine.unchecked,
+        "unchecked": dict(machine.unchecked),
         "fence_epoch": list(machine.fence_epoch.items()),
         **{name: getattr(machine, name) for name in _NUMBERS},
     }
-    columns["text"] = np.frombuffer(json.dumps(text).encode(), np.uint8)
-    out = io.BytesIO()
-    np.savez(out, allow_pickle=False, **columns)
-    return out.getvalue()
+
+    def to_bytes() -> bytes:
+        for at, table in enumerate(tables):
+            columns[f"level{at}.table_key"], columns[f"level{at}.table_version"] = table.entries()
+        columns["text"] = np.frombuffer(json.dumps(text).encode(), np.uint8)
+        out = io.BytesIO()
+        np.savez(out, allow_pickle=False, **columns)
+        return out.getvalue()
+
+    return to_bytes
 
 
 _NUMBERS = (
