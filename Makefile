@@ -14,7 +14,7 @@ BROWSER := playwright # drives the Chromium that is there; it is not asked to br
 PROTO_COMPILER := grpcio-tools==1.76.0 # an old one: its stubs run with old and new versions of protobuf
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint format demo bench fuzz fuzz-rounds proto clean bench-online soak crash docs browser alerts manifests image bench-overhead compliance
+.PHONY: help test lint format demo bench fuzz fuzz-rounds proto clean bench-online soak crash restart docs browser alerts manifests image bench-overhead compliance
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 24
@@ -48,6 +48,9 @@ soak: $(READY) ## ten million transactions into one daemon: memory and rounds st
 
 crash: $(READY) ## kill -9 of a daemon under load, 200 times (ARGS=--help)
 	@$(RUN) tests.daemon.crash $(ARGS)
+
+restart: $(READY) ## kill -9 with a gigabyte of log behind the last checkpoint: seconds until it is ready (ARGS=--help)
+	@$(RUN) bench.online.restart $(ARGS)
 
 bench-overhead: $(READY) ## what recording costs an application, on a real PostgreSQL (ARGS="--only tpcc")
 	@$(RUN) bench.overhead $(ARGS)

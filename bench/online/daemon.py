@@ -42,24 +42,36 @@ class DaemonProcess:
         )
         self.address, self._http = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
         listen = ["--data", str(data), "--ingest-listen", self.address, "--http-listen", self._http]
-        self._log = log.open("wb")
-        command = [sys.executable, "-c", program, "serve", *listen, *flags]
-        self._process = subprocess.Popen(command, stderr=self._log)
-        self._wait_ready()
+        self._log = log
+        self._command = [sys.executable, "-c", program, "serve", *listen]
+        self.start(*flags)
 
-    def _wait_ready(self) -> None:
-        deadline = time.monotonic() + READY_SECONDS_MAX
-        while time.monotonic() < deadline and self._process.poll() is None:
-            try:
-                with urllib.request.urlopen(f"http://{self._http}/-/ready", timeout=1):
-                    return
-            except OSError:
-                time.sleep(0.05)
-        raise Failed(f"the daemon did not start; see {self._log.name}")
+    def start(self, *flags: str) -> float:
+        """Begin a life, and return how many seconds it took to be ready."""
+        started = time.monotonic()
+        with self._log.open("ab") as errors:
+            self._process = subprocess.Popen([*self._command, *flags], stderr=errors)
+        while time.monotonic() < started + READY_SECONDS_MAX and self._process.poll() is None:
+            if self.is_ready():
+                return time.monotonic() - started
+            time.sleep(0.02)
+        raise Failed(f"the daemon did not start; see {self._log}")
+
+    def is_ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"http://{self._http}/-/ready", timeout=1):
+                return True
+        except OSError:
+            return False
+
+    def kill(self) -> None:
+        """As kill -9 does."""
+        self._process.kill()
+        self._process.wait()
 
     def read(self) -> Reading:
         if self._process.poll() is not None:
-            raise Failed(f"the daemon has ended; see {self._log.name}")
+            raise Failed(f"the daemon has ended; see {self._log}")
         with urllib.request.urlopen(f"http://{self._http}/metrics", timeout=30) as answer:
             text = answer.read().decode()
         values: Values = {}
@@ -80,4 +92,3 @@ class DaemonProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._log.close()

@@ -40,6 +40,11 @@ class Load:
             last_ns = now_ns
             self.late_seconds_max = max(self.late_seconds_max, time.monotonic() - due)
 
+    @property
+    def durable(self) -> int:
+        """Fragments that were acknowledged, of all collectors."""
+        return sum(sender.durable for sender in self._senders)
+
     def finish(self) -> None:
         for made in self._workload.last():
             self._senders[made.collector].send(made.fragment)

@@ -103,6 +103,7 @@ def test_readme_names_every_make_target_that_developers_need() -> None:
         "fuzz-rounds",
         "soak",
         "crash",
+        "restart",
         "alerts",
         "manifests",
         "image",

@@ -6,7 +6,7 @@ What has to hold at the end, and is checked:
 - a round that anybody saw looks the same whenever it is asked for again;
 - no step that was taken again found anything else, and the log fed to a new machine from the beginning, with the steps
   of the journal, finds all that was journaled over all lives;
-- each transaction was verified exactly once.
+- each transaction was verified exactly once, none was left out, and few reads were.
 
 `python -m tests.daemon.crash --kills 200` runs it for long; some kills are part of the tests. A seed gives the same
 moments, but not the same scheduling.
@@ -40,7 +40,7 @@ from mussurana.verifier.daemon.client import Target
 from mussurana.verifier.daemon.configured import load
 from mussurana.verifier.daemon.feed import Feeder
 from mussurana.verifier.daemon.journal import Journal, Round, Step, difference, violation_json
-from mussurana.verifier.daemon.log import Entry, Tail
+from mussurana.verifier.daemon.log import FRAGMENT, Entry, Tail
 from mussurana.verifier.daemon.machine import MachineFactory
 from mussurana.verifier.daemon.metrics import Metrics
 from mussurana.verifier.daemon.sequences import Sequences
@@ -52,6 +52,13 @@ from tests.daemon.fake_machine import FakeMachine
 
 ROOT = Path(__file__).parents[2]
 READY_SECONDS_MAX = 30.0
+SPOIL_BLOCKS = 100
+"""Between two violations. With more than some per round, all that is on cycles is set aside, and little is verified."""
+
+UNCHECKED_SHARE_MAX = 0.02
+"""Of all reads: those of what violations wrote, until it is overwritten."""
+
+OPERATIONS = 4
 SETTINGS = {
     "log_retention_bytes": str(1 << 40),  # so that everything can be verified again at the end
     "journal_retention_bytes": str(1 << 40),
@@ -72,6 +79,7 @@ class Report:
     rounds: int = 0
     steps_rerun: int = 0
     violations: int = 0
+    unchecked_reads: int = 0  # of what violations wrote
     ready_seconds_max: float = 0.0
     problems: list[str] = field(default_factory=list)
 
@@ -152,7 +160,7 @@ def load_fragments(shape: Shape, block_txns: int, seed: int, ended: threading.Ev
         block += 1
         now_ns = time.time_ns()
         for made in workload.block(block_txns, now_ns - 10**7, now_ns):
-            if block % 10 == 0 and made.collector == 0:
+            if block % SPOIL_BLOCKS == 0 and made.collector == 0:
                 _spoil(made.fragment, rng)
             yield made.collector, made.fragment
     for made in workload.last():
@@ -172,7 +180,7 @@ def crash(data: Path, kills: int, seed: int, is_real: bool, seconds_max: float) 
     """Kill so many times, each at a moment within `seconds_max` of being ready, or before."""
     rng, report, port = Random(seed), Report(), free_port()
     target = Target(f"127.0.0.1:{port}")
-    shape = Shape(sessions=6, collectors=3, keys=500, seed=seed, operations=4)
+    shape = Shape(sessions=6, collectors=3, keys=500, seed=seed, operations=OPERATIONS)
     ended = threading.Event()
     acknowledged: dict[bytes, int] = {}
     workload_ids = [each.id for each in Workload(shape).collectors]
@@ -268,9 +276,16 @@ def again(data: Path, is_real: bool, acknowledged: dict[bytes, int], watcher: Wa
         assert isinstance(item, Record)
         take_steps(item.position)
         entry = Entry.from_bytes(item.payload)
-        stored.append((entry.collector, entry.sequence))
+        if entry.kind == FRAGMENT:
+            stored.append((entry.collector, entry.sequence))
         feeder.feed(entry)
     take_steps(end)
+    gauges = machine.gauges()
+    report.unchecked_reads = sum(gauges.unchecked_reads.values())
+    if report.unchecked_reads > UNCHECKED_SHARE_MAX * report.txns * OPERATIONS:
+        problems.append(f"{report.unchecked_reads} reads were left out")
+    if gauges.unknown_txns or gauges.waiting:
+        problems.append(f"{gauges.unknown_txns} transactions were left out, {gauges.waiting} wait")
     if len(set(stored)) < len(stored):
         problems.append("a fragment is in the log twice")
     for id, sequence in acknowledged.items():
@@ -306,7 +321,10 @@ def main() -> int:
     print(
         f"{report.fragments} fragments, {report.resent} sent again; {report.txns} transactions, {report.rounds} rounds,"
     )
-    print(f"{report.violations} violations; ready within {report.ready_seconds_max:.2f} s")
+    print(
+        f"{report.violations} violations, {report.unchecked_reads} reads of what they wrote left out; "
+        f"ready within {report.ready_seconds_max:.2f} s; {'PROBLEMS' if report.problems else 'all is well'}"
+    )
     for problem in report.problems:
         print("PROBLEM:", problem)
     return 1 if report.problems else 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,17 @@ class FakeMachine:
         self.s: dict[str, Any] = (
             json.loads(state)
             if state
-            else {"round": 0, "digest": 0, "last_ns": 0, "pending": [], "marks": [], "lost": [], "last": {}, "txns": 0}
+            else {
+                "round": 0,
+                "digest": 0,
+                "last_ns": 0,
+                "txns": 0,
+                "pending": [],
+                "marks": [],
+                "lost": [],
+                "last": {},
+                "names": {},
+            }
         )
 
     def feed(self, collector: bytes, fragment: Fragment, received_ns: int) -> None:
@@ -43,15 +53,19 @@ class FakeMachine:
         last = self.s["last"].get(collector.hex(), 0)
         assert fragment.sequence == last + 1, f"{fragment.sequence} after {last}"
         self.s["last"][collector.hex()] = fragment.sequence
+        self.s["names"][collector.hex()] = fragment.collector_name
         self._digest(b"feed", collector, fragment.sequence, received_ns)
         self.s["pending"] += np.frombuffer(fragment.txn_committed_ns, "<i8").tolist()
         self.s["marks"] += [key.name.removeprefix(MARK) for key in fragment.key_name if key.name.startswith(MARK)]
 
-    def lose(self, collector: bytes, first_sequence: int, last_sequence: int, reason: str, received_ns: int) -> None:
+    def lose(self, collector: bytes, first_sequence: int, last_sequence: int, received_ns: int) -> None:
         assert first_sequence == self.s["last"].get(collector.hex(), 0) + 1
         self.s["last"][collector.hex()] = last_sequence
         self._digest(b"lose", collector, last_sequence, received_ns)
-        self.s["lost"].append([collector.hex(), first_sequence, last_sequence, reason])
+        self.s["lost"].append([collector.hex(), first_sequence, last_sequence])
+
+    def resume(self, now_ns: int) -> None:
+        self._digest(b"resume", b"", 0, now_ns)
 
     def step(self, now_ns: int, force: bool = False) -> list[RoundOutcome]:
         pending = self.s["pending"]
@@ -65,12 +79,16 @@ class FakeMachine:
         self.s["pending"], self.s["marks"] = [], []
         return outcomes
 
+    def collector_names(self) -> dict[bytes, str]:
+        return {bytes.fromhex(id): name for id, name in self.s["names"].items()}
+
     def gauges(self) -> Gauges:
         levels = dict.fromkeys(self.levels, 0)
-        return Gauges(levels, 0, 0, levels, levels, levels, 1, 0, 0, {}, len(self.s["lost"]), 0)
+        return Gauges(levels, 0, 0, levels, levels, levels, 1, 0, 0, {}, len(self.s["lost"]), 0, 0, 0)
 
-    def state(self) -> bytes:
-        return json.dumps(self.s).encode()
+    def snapshot(self) -> Callable[[], bytes]:
+        state = json.dumps(self.s).encode()
+        return lambda: state
 
     def _digest(self, what: bytes, collector: bytes, sequence: int, received_ns: int) -> None:
         self.s["digest"] = zlib.crc32(b"%s %s %d %d" % (what, collector, sequence, received_ns), self.s["digest"])

@@ -12,7 +12,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from mussurana.verifier.commands.serve import check_fragment
 from mussurana.verifier.daemon.ingest import FRAGMENT_BYTES_MAX
-from mussurana.verifier.daemon.log import Entry, Tail
+from mussurana.verifier.daemon.log import RESUMED, Entry, Tail
 from mussurana.wire.history_pb2 import Fragment, Hello, SessionEvent, Upload
 from mussurana.wire.segments import Record
 from tests.daemon.collector import TestCollector, fragment
@@ -26,7 +26,7 @@ def stored(daemon: Running) -> list[tuple[bytes, int]]:
     log = daemon.service.log
     records = [item for item in Tail(log.directory).read_all(log.durable) if isinstance(item, Record)]
     entries = [Entry.from_bytes(record.payload) for record in records]
-    return [(entry.collector, entry.sequence) for entry in entries]
+    return [(entry.collector, entry.sequence) for entry in entries if entry.kind != RESUMED]
 
 
 def test_acknowledged_fragments_are_in_the_log_and_reach_the_machine(data: Path) -> None:

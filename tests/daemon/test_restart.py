@@ -50,6 +50,18 @@ def test_rounds_and_violations_are_there_again_and_verification_goes_on(data: Pa
         assert daemon.service.board.progress.rerun_steps == 0
 
 
+@pytest.mark.parametrize("has_checkpoint", [True, False])
+def test_collectors_are_known_by_their_names_again(data: Path, has_checkpoint: bool) -> None:
+    with running(data) as daemon:
+        send(daemon, 1, 3)
+    if not has_checkpoint:
+        without_checkpoints(data)
+    with running(data) as daemon:
+        until(lambda: is_verified(daemon))
+        (collector,) = daemon.service.query.status_now().collector
+        assert (collector.name, collector.connected) == ("test", False)
+
+
 def test_without_a_checkpoint_everything_is_verified_again_with_the_same_outcome_and_told_once(data: Path) -> None:
     with running(data) as daemon:
         send(daemon, 1, 40, marks=[5, 17])

@@ -137,6 +137,7 @@ def world_traits(world: World) -> set[str]:
     traits |= {"in doubt and not seen"} if not seen.issuperset(in_doubt) else set()
     traits |= {"reopened"} if any(opened.count(session) > 1 for session in opened) else set()
     traits |= {"lost a race"} if any(txn.is_fence and txn.status == Status.ABORTED for txn in txns) else set()
+    traits |= {"fence in doubt"} if any(txn.is_fence and txn.status == Status.IN_DOUBT for txn in txns) else set()
     traits |= {"clocks differ"} if any(collector.skew_ns for collector in world.collectors) else set()
     return traits
 

@@ -6,7 +6,8 @@
     wire.round()
 
 Collectors are letters. A version is the collector that wrote it and its counter, or 0; `f` is the fence row. `?` marks
-a commit in doubt, `!` a rollback, `@3-5` a transaction that began at second 3 and had committed at second 5.
+a commit in doubt, `!` a rollback, `@3-5` a transaction that began at second 3 and had committed at second 5, `@3/4-5`
+one that asked to commit at second 4.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ SECOND_NS = 1_000_000_000
 SETTLED = 100_000  # all write ids below have arrived, or never will
 FIRST_FENCE = 50_000
 
-_TXN = re.compile(r"(\d+)([?!]?)(?:@([\d.]+)-([\d.]+))?((?: \S+)*)")
+_TXN = re.compile(r"(\d+)([?!]?)(?:@([\d.]+)(?:/([\d.]+))?-([\d.]+))?((?: \S+)*)")
 _OP = re.compile(r"([a-z])(:=|==)([a-z]?\d+)(?:<([a-z]?\d+))?")
 
 
@@ -54,10 +55,10 @@ def fragment(sequence: int, *txns: str) -> wire.Fragment:
     for text in txns:
         found = _TXN.fullmatch(text)
         assert found, text
-        ops = found[5].split()
-        begin_ns, end_ns = (int(float(time or 0) * SECOND_NS) for time in (found[3], found[4]))
+        ops = found[6].split()
+        begin_ns, commit_ns, end_ns = (int(float(time or 0) * SECOND_NS) for time in found.groups()[2:5])
         status = {"": 0, "!": 1, "?": 2}[found[2]]
-        times = (begin_ns, 0, 0, 0 if status == 2 else end_ns)
+        times = (begin_ns, 0, commit_ns, 0 if status == 2 else end_ns)
         for name, value in zip(columns, (int(found[1]), status, *times, len(ops)), strict=False):
             columns[name].append(value)
         for op in ops:
@@ -80,6 +81,7 @@ def fragment(sequence: int, *txns: str) -> wire.Fragment:
 class Wire:
     level: str = "serializable"
     limits: Limits = field(default_factory=Limits)
+    drift_ns: int = SECOND_NS // 10
     machine: Verifier = field(init=False)
     now_ns: int = SECOND_NS
     sequence: dict[str, int] = field(default_factory=dict)
@@ -87,7 +89,9 @@ class Wire:
     fences: int = FIRST_FENCE
 
     def __post_init__(self) -> None:
-        self.machine = Verifier([Settings(level) for level in self.level.split()], self.limits)
+        self.machine = Verifier(
+            [Settings(level, clock_drift_ns=self.drift_ns) for level in self.level.split()], self.limits
+        )
 
     def make(self, collector: str, *txns: str, settled: int = SETTLED, drawn: int = 0) -> wire.Fragment:
         """The collector's next fragment, not sent yet."""

@@ -112,7 +112,7 @@ def run_loss(case: LossCase) -> LossRun:
             gap = action.fate == "gap"
             sent = list(fragments(case.world, collector, start, action.end, sequence[n], action.eager, gap))
             if action.fate == "lost":
-                machine.lose(collector.id, sequence[n] + 1, sequence[n] + len(sent), "torn", now_ns)
+                machine.lose(collector.id, sequence[n] + 1, sequence[n] + len(sent), now_ns)
             for fragment in sent if action.fate in ("arrives", "gap") else ():
                 machine.feed(collector.id, fragment, now_ns)
             sequence[n] += len(sent)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import json
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
 import pytest
 
 from mussurana.verifier.rounds.machine import Verifier
@@ -12,6 +15,7 @@ from mussurana.verifier.rounds.outcome import RoundOutcome
 from mussurana.verifier.rounds.state import StateError
 from mussurana.verifier.verdict import Settings
 from tests.rounds.equality import make_case
+from tests.rounds.feeding import Wire
 from tests.rounds.schedule import fragments
 
 SEEDS = range(12)
@@ -42,6 +46,47 @@ def test_a_restored_machine_tells_the_same(seed: int) -> None:
         told = [[plain(outcome) for outcome in one.step(now_ns, force=True)] for one in (whole, restored)]
         assert told[0] == told[1]
         assert whole.gauges() == restored.gauges()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_snapshot_is_of_the_moment_at_which_it_was_taken(seed: int) -> None:
+    case = make_case(seed)
+    machine = Verifier(case.settings, case.limits)
+    done, sequence = [0] * len(case.world.collectors), [0] * len(case.world.collectors)
+    taken = []
+    for now_ns, action in enumerate(case.schedule, start=1):
+        taken.append((machine.snapshot(), machine.state()))
+        if action.what == "deliver":
+            n, collector = action.collector, case.world.collectors[action.collector]
+            for fragment in fragments(case.world, collector, done[n], action.end, sequence[n], action.eager):
+                machine.feed(collector.id, fragment, now_ns)
+                sequence[n] = fragment.sequence
+            done[n] = action.end
+        machine.step(now_ns, force=True)
+    assert all(to_bytes() == state for to_bytes, state in taken)
+
+
+def test_the_state_of_the_first_version_is_understood() -> None:
+    wire = Wire("serializable")
+    wire.feed("a", "0 x:=a1")
+    wire.fence("a", 0, 0)
+    wire.round()
+    columns = dict(np.load(io.BytesIO(wire.machine.state())))
+    text = json.loads(columns["text"].tobytes())
+    for name in ("collectors_made", "resumed_ns", "fenced_ns", "clashing_tags"):
+        del text[name]
+    for collector in text["collectors"]:
+        del collector["heard_ns"]
+    text["version"], text["unchecked"]["clashing write ids"] = 1, 0
+    columns["text"] = np.frombuffer(json.dumps(text).encode(), np.uint8)
+    del columns["ended.first"], columns["ended.owner"]
+    old = io.BytesIO()
+    np.savez(old, **columns)
+    wire.machine = Verifier.from_state([Settings("serializable")], None, old.getvalue())
+    wire.feed("b", "0 x==0")
+    wire.feed("a", "0 x==a1")
+    assert wire.round().verdict == "accepted"
+    assert [collector.number for collector in wire.machine.collectors.values()] == [1, 2]
 
 
 def test_bytes_that_are_no_state_are_refused() -> None:

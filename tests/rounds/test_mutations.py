@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from mussurana.verifier.history import UNKNOWN_TIME
-from mussurana.verifier.rounds import admission, forget, level, machine
+from mussurana.verifier.rounds import admission, ended, forget, level, machine
 from mussurana.verifier.rounds.batch import Batch
 from mussurana.verifier.rounds.level import LevelRounds
 from mussurana.verifier.rounds.lost import LostVersions
@@ -80,6 +80,22 @@ def without_memory(right: Any) -> Any:
     return wrong
 
 
+def one_witness(by_begin: bool) -> Callable[[Any], Any]:
+    def mutated(right: Any) -> Any:
+        def wrong(rounds: LevelRounds, batch: Batch, gone: forget.Flags) -> Any:
+            commit_low = np.where(batch.commit_ns != UNKNOWN_TIME, batch.commit_ns, batch.begin_ns)
+            low = np.where(gone, batch.begin_ns if by_begin else commit_low, UNKNOWN_TIME)
+            return right(rounds, batch, gone & (np.arange(len(batch)) == np.argmax(low)))
+
+        return wrong
+
+    return mutated
+
+
+def exact_clocks(right: Any) -> Any:
+    return lambda graph, times, drift_ns, is_stable, is_live: right(graph, times, 0, is_stable, is_live)
+
+
 def unread(right: Any) -> Any:
     return lambda pruned, readable: right(pruned, np.zeros_like(readable))
 
@@ -123,6 +139,13 @@ MUTATIONS = [
              (42, 210)),
     Mutation("the latest of the past by the clocks stay", LevelRounds, "_latest_by_clock", constant(Batch.empty()),
              (1940, 2307), partial(scenes.test_what_clocks_put_before_the_past_is_found, "strong-si", "?")),
+    Mutation("of the past, the one that began last stays", LevelRounds, "_latest_by_clock", one_witness(by_begin=False),
+             (), scenes.test_who_committed_before_the_last_of_the_past_began_is_found),
+    Mutation("of the past, the one that committed last stays", LevelRounds, "_latest_by_clock",
+             one_witness(by_begin=True), (),
+             partial(scenes.test_who_began_before_the_last_of_the_past_committed_is_found, "strong-session-si")),
+    Mutation("clocks prove no more than their drift allows", level, "find_past_by_time", exact_clocks, (),
+             scenes.test_without_session_order_clocks_tell_the_order_of_writes_only_beyond_their_drift),
     Mutation("a new session's fence follows the last one", LevelRounds, "_last_fences", constant([]), (54, 55)),
     Mutation("forgetting waits for open sessions", machine.Session, "is_open", lambda right: property(lambda s: False),
              (45, 52)),
@@ -138,11 +161,26 @@ MUTATIONS = [
              lambda right: partial(blocked_by_hand, by_version=False), (16, 22)),
     Mutation("what is late is waited for", admission.WriteIdProgress, "late",
              lambda right: lambda progress, versions: np.zeros(len(versions), bool), (9, 16)),
+    # Time, and who is gone
+    Mutation("downtime is nobody's silence", Verifier, "resume", constant(None), (),
+             scenes.test_downtime_is_nobodys_silence),
+    Mutation("write ids of those long gone are still settled", ended.EndedTags, "has_settled",
+             lambda right: lambda tags, versions: np.zeros(len(versions), bool), (),
+             scenes.test_what_a_collector_wrote_outlives_it),
+    Mutation("a tag of one long gone is known again", ended.EndedTags, "take_out", constant(None), (),
+             scenes.test_a_new_collector_that_draws_the_tag_of_one_long_gone_clashes),
     # What honest and complete recordings never show
     Mutation("a session that rested has to fence", Verifier, "_enter", not_yet_due, (),
              scenes.test_a_session_that_comes_back_without_a_fence_is_left_out_until_it_fences),
     Mutation("a late fence proves nothing", Verifier, "_is_last_fence", constant(True), (),
              scenes.test_a_fence_that_arrives_too_late_proves_nothing),
+    Mutation("a fence after a lost one proves something by the clocks", Verifier, "_is_later", constant(False), (),
+             partial(scenes.test_a_gap_with_a_fence_in_it_blinds_nobody_for_long, "serializable", False)),
+    Mutation("a fence after a lost one proves nothing without them", Verifier, "_is_later", constant(True), (),
+             scenes.test_a_fence_that_follows_a_lost_one_proves_nothing_if_it_began_before_the_last_one_was_over),
+    Mutation("after a lost fence there is a new chain", Verifier, "_begin_chain",
+             lambda right: lambda machine_, batch, begin_ns: batch, (),
+             partial(scenes.test_a_gap_with_a_fence_in_it_blinds_nobody_for_long, "serializable", False)),
     Mutation("what violations wrote is lost", LevelRounds, "_set_aside", nothing_lost, (),
              scenes.test_who_read_from_a_violation_is_not_accused_as_well),
 ]  # fmt: skip

@@ -35,6 +35,7 @@ SHARES = {  # of all worlds, at least
     "close": 0.3,
     "reopened": 0.1,
     "lost a race": 0.15,
+    "fence in doubt": 0.1,
     "clocks differ": 0.2,
     "crash": 0.05,
     "two levels": 0.05,

@@ -169,6 +169,49 @@ def test_what_clocks_put_before_the_past_is_found(level: str, status: str) -> No
     assert wire.round().verdict == "rejected"
 
 
+def long_and_late(level: str) -> Wire:
+    """Forgotten: a transaction that began at 10, and one that began before it and committed after it, from 1 to 20."""
+    wire = Wire(level)
+    wire.feed("a", "0@10-11 x:=a1", "2@1/20-21 y:=a3", "1 x==a1 y==a3")
+    forget_all(wire, "a", 0, 1, 2)
+    wire.fence("a", 0, 1, 2)
+    wire.round()
+    assert wire.machine.levels[0].table.count >= 3
+    return wire
+
+
+def test_who_committed_before_the_last_of_the_past_began_is_found() -> None:
+    wire = long_and_late("strict-serializable")
+    wire.feed("a", "1@5-6 z:=a2")
+    assert wire.round().verdict == "rejected"
+    wire = long_and_late("strict-serializable")
+    wire.feed("a", "1@12-13 z:=a2")
+    assert wire.round().verdict == "accepted"
+
+
+@pytest.mark.parametrize("level", ["strong-session-si", "strong-si"])
+def test_who_began_before_the_last_of_the_past_committed_is_found(level: str) -> None:
+    wire = long_and_late(level)
+    wire.feed("a", "1@12-13 z:=a2")
+    assert wire.round().verdict == "rejected"
+    wire = long_and_late(level)
+    wire.feed("a", "1@22-23 z:=a2")
+    assert wire.round().verdict == "accepted"
+
+
+def test_without_session_order_clocks_tell_the_order_of_writes_only_beyond_their_drift() -> None:
+    """Which of two writes is the last one the clocks do not prove, so neither is forgotten and either may be read."""
+    wire = Wire("generalized-si", AGED, drift_ns=SECOND_NS)
+    wire.feed("a", "0@10-11 x:=a1", "1@11.5/11.5-12 x:=a2")
+    wire.feed("a", "0@100-101 z:=a5", "1@100-101 w:=a6")
+    wire.round()
+    wire.feed("a", "0@110-111 z:=a7", "1@110-111 w:=a8")
+    wire.round()
+    wire.feed("a", "0@112-113 x==a1")
+    assert wire.round().verdict == "accepted"
+    assert wire.machine.gauges().unchecked_reads["lost"] == 0
+
+
 def test_snapshots_from_before_anything_was_written_may_be_old() -> None:
     wire = aged_snapshots()
     wire.feed("a", "0@120-121 x==0 y==0", "2@120-121 u==0")
@@ -320,7 +363,7 @@ def test_reads_from_a_gap_are_left_out_and_counted() -> None:
 def test_what_lost_fragments_may_have_written_is_known_from_the_next_one() -> None:
     wire = Wire("serializable", MEMORY)
     wire.feed("b", "0 y:=b1", settled=2, drawn=2)
-    wire.machine.lose(b"b" * 16, 2, 3, "torn", wire.now_ns)
+    wire.machine.lose(b"b" * 16, 2, 3, wire.now_ns)
     wire.sequence["b"] = 3
     wire.feed("a", "0 x==b5", "1 y==b1")
     assert wire.round().txn_count == 2  # b's own first, and who read from it
@@ -334,13 +377,23 @@ def test_what_lost_fragments_may_have_written_is_known_from_the_next_one() -> No
     assert wire.round().verdict == "rejected"  # drawn after the loss, and never written
 
 
+def test_a_read_that_two_levels_leave_out_counts_once() -> None:
+    wire = Wire("serializable strong-session-si", MEMORY)
+    made = wire.make("a")
+    made.gap.add(txn_count=1).write_ids.add(tag=tag("a"), first=1, end=2)
+    wire.send("a", made)
+    wire.feed("a", "0 x==a1")
+    wire.rounds()
+    assert wire.machine.gauges().unchecked_reads["lost"] == 1
+
+
 @pytest.mark.parametrize("told", [True, False])
 def test_who_joins_late_does_not_take_older_write_ids_for_inventions(told: bool) -> None:
     """The verifier is new, or lost its first fragments; the collector has been running for long."""
     wire = Wire("serializable", MEMORY)
     wire.sequence["b"] = 6
     if told:
-        wire.machine.lose(b"b" * 16, 1, 6, "torn", wire.now_ns)
+        wire.machine.lose(b"b" * 16, 1, 6, wire.now_ns)
     wire.feed("b", "0 y:=b90 x==b7", settled=91, drawn=91)
     wire.feed("a", "0 x==b8")
     assert wire.round().verdict == "accepted"
@@ -421,6 +474,66 @@ def test_a_fence_that_arrives_too_late_proves_nothing() -> None:
     assert wire.machine.gauges().unknown_txns == 3
 
 
+@pytest.mark.parametrize("level", ONLINE)
+def test_who_follows_a_fence_in_doubt_that_took_effect_is_checked(level: str) -> None:
+    wire = Wire(level, MEMORY)
+    wire.event("a", "open", 0)
+    wire.feed("a", "0 f:=a1<0", "0 x:=a2", "0 x:=a3<a2", "0 f:=a4<a1", "0 f:=a5<a4")
+    wire.event("a", "close", 0)
+    wire.round()
+    wire.event("a", "open", 1)
+    wire.feed("a", "1? f:=a6<a5", "1 x==a2")  # which proves nothing about its own session
+    wire.round()
+    assert wire.machine.gauges().unknown_txns == 1
+    wire.event("a", "open", 2)
+    wire.feed("a", "2 f:=a7<a6", "2 x==a2")
+    assert wire.round().verdict == "rejected"
+    assert wire.machine.gauges().unknown_txns == 1
+
+
+def fence_in_a_gap(level: str = "serializable", is_round_between: bool = True) -> Wire:
+    """All sessions are over, and the last fence, a3, was lost, as was a4: only the clocks tell what follows them."""
+    wire = Wire(level, MEMORY)
+    wire.event("a", "open", 0)
+    wire.feed("a", "0@1-2 f:=a1<0", "0@3-4 f:=a2<a1", "0@3-4 x:=a10", "0@3-4 f:=a8<a2")
+    wire.event("a", "close", 0)
+    if is_round_between:
+        wire.round()
+    made = wire.make("a")
+    made.gap.add(txn_count=2).write_ids.add(tag=tag("a"), first=3, end=5)
+    wire.send("a", made)
+    return wire
+
+
+@pytest.mark.parametrize("is_round_between", [True, False])
+@pytest.mark.parametrize("level", ONLINE)
+def test_a_gap_with_a_fence_in_it_blinds_nobody_for_long(level: str, is_round_between: bool) -> None:
+    wire = fence_in_a_gap(level, is_round_between)
+    before = "a3"
+    for n in range(20, 60, 2):
+        wire.event("a", "open", n)
+        wire.feed("a", f"{n}@{n}-{n}.5 f:=a{n}<{before}", f"{n}@{n}.6-{n}.7 x==a10")
+        wire.feed("a", f"{n}@{n}.8-{n}.9 f:=a{n + 1}<a{n}")
+        wire.event("a", "close", n)
+        if is_round_between or n > 30:
+            assert wire.round().verdict == "accepted"
+        before = "a4" if n == 24 else f"a{n + 1}"  # which is lost as well
+    assert wire.machine.gauges().unknown_txns == 0
+    assert wire.retained < 20  # of 60: a new chain has begun, and forgetting goes on
+    wire.event("a", "open", 99)
+    wire.feed("a", f"99@99-100 f:=a99<{before}", "99@100-101 x==0")
+    assert wire.round().verdict == "rejected"
+
+
+def test_a_fence_that_follows_a_lost_one_proves_nothing_if_it_began_before_the_last_one_was_over() -> None:
+    for time, unknown in (("3-4", 2), ("4.05-4.5", 2), ("4.2-4.5", 0)):
+        wire = fence_in_a_gap()
+        wire.event("b", "open", 0)
+        wire.feed("b", f"0@{time} f:=b1<a3", f"0@{time} x==0")
+        assert wire.round().verdict == ("accepted" if unknown else "rejected")
+        assert wire.machine.gauges().unknown_txns == unknown
+
+
 def test_a_silent_session_no_longer_holds_back_forgetting() -> None:
     wire = Wire("serializable", MEMORY)
     wire.fence("a", 0, 1)
@@ -449,7 +562,142 @@ def test_two_collectors_with_one_tag_are_not_told_apart() -> None:
     assert wire.round().verdict == "accepted"
     gauges = wire.machine.gauges()
     assert gauges.unchecked_reads["lost"] == 3
-    assert wire.machine.unchecked["clashing write ids"] == 1
+    assert gauges.clashing_tags == 1
+
+
+# Downtime
+
+
+def test_downtime_is_nobodys_silence() -> None:
+    wire = Wire("serializable", MEMORY)
+    wire.event("a", "open", 0)
+    wire.fence("a", 0)
+    wire.feed("a", "0 x:=a1")
+    wire.round()
+    wire.later(3600)
+    wire.machine.resume(wire.now_ns)
+    wire.round()
+    wire.feed("a", "0 x:=a2<a1")  # it was running all the time, and saw no reason to fence
+    assert wire.round().verdict == "accepted"
+    wire.feed("a", "0 x==a1")  # so its own past is still known
+    assert wire.round().verdict == "rejected"
+    assert wire.machine.gauges().unknown_txns == 0
+
+
+def test_who_stays_away_after_a_downtime_is_silent_in_the_end() -> None:
+    wire = Wire("serializable", MEMORY)
+    wire.event("a", "open", 0)
+    wire.fence("a", 0)
+    wire.later(3600)
+    wire.machine.resume(wire.now_ns)
+    wire.later(59)
+    wire.round()
+    assert wire.machine.gauges().sessions_open == 1
+    wire.later(2)
+    wire.round()
+    assert wire.machine.gauges().sessions_open == 0
+
+
+def test_who_waits_and_who_is_in_doubt_has_as_long_after_a_downtime_as_before() -> None:
+    wire = Wire("serializable", MEMORY)
+    wire.feed("b", settled=1)
+    wire.feed("a", "0 x==b1", "1? y:=a1")
+    wire.round()
+    wire.later(3600)
+    wire.machine.resume(wire.now_ns)
+    wire.round()
+    assert (wire.machine.gauges().waiting, wire.machine.gauges().in_doubt) == (1, 1)
+    wire.feed("b", "0 x:=b1", "0 y==a1")
+    assert wire.round().verdict == "accepted"
+    gauges = wire.machine.gauges()
+    assert (gauges.waiting, gauges.unknown_txns, gauges.unchecked_reads["lost"]) == (0, 0, 0)
+
+
+# Collectors that are long gone
+
+
+def long_gone(level: str = "serializable") -> Wire:
+    """Collector b wrote x and y and is forgotten, some of what it may have written was never told; a goes on."""
+    wire = Wire(level, replace(MEMORY, collector_silence_ns_max=1000 * SECOND_NS))
+    wire.event("a", "open", 0)
+    wire.event("b", "open", 0)
+    wire.fence("b", 0)
+    wire.feed("b", "0 x:=b1", "0 x:=b2<b1 y:=b7", settled=4)
+    forget_all(wire, "b", 0)
+    for _ in range(40):
+        wire.later(40)
+        wire.fence("a", 0)
+        wire.round()
+    assert list(wire.machine.collectors) == [b"a" * 16]
+    assert list(wire.machine.tags) == [tag("a")]
+    assert len(wire.machine.sessions) == 1
+    return wire
+
+
+def restored(wire: Wire) -> None:
+    settings = [level.settings for level in wire.machine.levels]
+    wire.machine = Verifier.from_state(settings, wire.limits, wire.machine.state())
+
+
+def test_what_a_collector_wrote_outlives_it() -> None:
+    wire = long_gone()
+    restored(wire)
+    wire.feed("a", "0 x==b2 y==b7")
+    assert wire.round().verdict == "accepted"
+    assert wire.machine.gauges().waiting == 0
+    wire.feed("a", "0 x==b1")
+    assert wire.round().verdict == "rejected"
+
+
+def test_what_a_collector_that_is_gone_may_have_written_untold_is_no_invention() -> None:
+    wire = long_gone()
+    wire.feed("a", "0 z==b99999")  # SETTLED is what the fences of b said
+    assert wire.round().verdict == "rejected"
+    wire.feed("a", "0 z==b100005")
+    wire.round()
+    assert wire.machine.gauges().waiting == 1
+    wire.later(6)
+    assert wire.round().verdict == "accepted"
+    assert wire.machine.gauges().unknown_txns == 1
+
+
+@pytest.mark.parametrize("level", ONLINE)
+def test_fragments_sent_again_after_their_collector_was_forgotten_raise_no_alarm(level: str) -> None:
+    wire = long_gone(level)
+    restored(wire)
+    wire.sequence["b"] = 0
+    wire.event("b", "open", 0)
+    wire.feed("b", "0 f:=b50001<0", "0 x:=b1", "0 x:=b2<b1 y:=b7", settled=4)
+    wire.feed("b", "0 f:=b50002<b50001", "0 f:=b50003<b50002", "0 x==b2")
+    assert wire.round().verdict == "accepted"
+    wire.fence("a", 0)
+    wire.feed("a", "0 x==b2", "0 y==b7")
+    assert wire.round().verdict == "accepted"
+
+
+def test_a_collector_that_was_forgotten_and_comes_back_is_followed_again_once_it_fences() -> None:
+    wire = long_gone()
+    wire.feed("b", "0 x:=b200000<b2", settled=300_000, drawn=300_000)
+    wire.round()
+    assert wire.machine.gauges().unknown_txns == 1
+    wire.fence("b", 0)
+    wire.feed("b", "0 z:=b300001", settled=400_000, drawn=400_000)
+    wire.feed("a", "0 z==b300001")
+    assert wire.round().verdict == "accepted"
+    gauges = wire.machine.gauges()
+    assert (gauges.unknown_txns, gauges.clashing_tags) == (1, 0)
+    wire.feed("a", "0 z==0")
+    assert wire.round().verdict == "rejected"
+
+
+def test_a_new_collector_that_draws_the_tag_of_one_long_gone_clashes() -> None:
+    wire = long_gone()
+    made = wire.make("c", "0 z:=b5")
+    made.write_ids.add(tag=tag("b"), settled=100)
+    wire.send("c", made)
+    wire.feed("a", "0 z==b5 x==b2")
+    assert wire.round().verdict == "accepted"
+    assert wire.machine.gauges().clashing_tags == 1
 
 
 @pytest.mark.parametrize("level", ["strict-serializable", "strong-si"])

@@ -3,14 +3,54 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
 
 from mussurana.verifier import Settings
 from mussurana.verifier.rounds.machine import ROUNDS_PER_CLEANING, Verifier
 from mussurana.wire import FENCE_KEY, write_id
 from mussurana.wire import history_pb2 as wire
+from tests.rounds.load import COLLECTOR as COLLECTOR_OF_LOAD
+from tests.rounds.load import Load
 
 COLLECTOR, TAG = b"c" * 16, 7
 SESSIONS = 20 * ROUNDS_PER_CLEANING
+
+
+LIVES_TXNS = 5
+
+
+def short_lived(load: Load, txns: int, long_lived: int) -> Iterator[wire.Fragment]:
+    """The load with all but so many of its sessions replaced by a new one at each of their fences."""
+    number = dict(enumerate(range(load.sessions)))
+    made = load.sessions
+    for fragment in load.fragments(txns):
+        session, ops = np.frombuffer(fragment.txn_session, "<u4").copy(), np.frombuffer(fragment.txn_op_count, "<u4")
+        for at, place in enumerate(session.tolist()):
+            if ops[at] == 1 and place >= long_lived:
+                fragment.session_event.add(what=wire.SessionEvent.CLOSE, session=number[place])
+                number[place], made = made, made + 1
+                fragment.session_event.add(what=wire.SessionEvent.OPEN, session=number[place], fenced=True)
+            session[at] = number[place]
+        fragment.txn_session = session.tobytes()
+        yield fragment
+
+
+@pytest.mark.parametrize(
+    ("level", "long_lived"), [("serializable", 1), ("strict-serializable", 0), ("strong-session-si", 0)]
+)
+def test_short_sessions_are_forgotten_if_one_lives_on_or_clocks_tell(level: str, long_lived: int) -> None:
+    machine = Verifier([Settings(level)])
+    retained = []
+    for fragment in short_lived(Load(fence_every=LIVES_TXNS), 24_000, long_lived):
+        machine.feed(COLLECTOR_OF_LOAD, fragment, fragment.sealed_ns)
+        if fragment.sequence % 4 == 0:
+            (outcome,) = machine.step(fragment.sealed_ns, force=True)
+            assert outcome.verdict == "accepted"
+            retained.append(outcome.retained)
+    assert max(retained) < 2_000
 
 
 def one_session(number: int) -> wire.Fragment:

@@ -143,6 +143,8 @@ class Shape:
 class World:
     def __init__(self, seed: int, without: frozenset[str] = frozenset(), shape: Shape | None = None) -> None:
         self.rng = rng = Random(seed)
+        self.doubt = Random(f"fences {seed}")  # of its own, so that worlds without it stay as they are
+        self.fences_in_doubt = self.doubt.choice((0.0, 0.0, 0.0, 0.3))
         self.shape = shape or Shape.random(rng)
         self.style = self.shape.style
         self.keys = list(range(1, 1 + self.shape.keys))
@@ -291,6 +293,11 @@ class World:
             txn.opens = session.must_fence
             if self.rng.random() < self.shape.fence_races:
                 txn.status = Status.ABORTED  # it will be tried again
+            elif self.doubt.random() < self.fences_in_doubt:
+                txn.status = Status.IN_DOUBT  # and so will this, whether or not it took effect
+                if self.doubt.random() < 0.5:
+                    self.epochs[version] = epoch + 1
+                    self._install({FENCE_KEY: version})
             else:
                 session.epoch = epoch + 1
                 self.epochs[version] = epoch + 1
@@ -363,7 +370,7 @@ class World:
             left = [op for op in txn.ops if f"o{op.number}" not in without]
             if f"t{txn.number}" in without and not (txn.opens and self._is_needed(txn, without)):
                 self.gone.add(f"t{txn.number}")
-                if txn.is_fence and txn.ops[-1].is_write and txn.status == Status.COMMITTED:
+                if txn.is_fence and txn.ops[-1].is_write and txn.status != Status.ABORTED:
                     instead[txn.ops[-1].version] = max(op.seen for op in txn.ops)
             elif not txn.is_fence:
                 txn.ops = left

@@ -38,6 +38,8 @@ class CalmMachine(FakeMachine):
             sessions_idle=12,
             unknown_txns=17,
             unchecked_reads={"absent": 15, "lost": 9},
+            lost_fragments=0,
+            clashing_tags=0,
             lost_txns=1284,
             in_doubt=1,
         )

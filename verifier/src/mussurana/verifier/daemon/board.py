@@ -45,6 +45,7 @@ class Progress:
 class Board:
     progress: Progress = field(default_factory=Progress)  # replaced as a whole
     gaps: Gaps = field(default_factory=Gaps)
+    collector_names: dict[bytes, str] = field(default_factory=dict)  # as in the log, for those that are not connected
     _rounds: deque[Round] = field(default_factory=lambda: deque(maxlen=ROUNDS_SHOWN_MAX))
     _last: dict[str, Round] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)

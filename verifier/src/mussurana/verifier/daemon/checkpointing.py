@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from time import monotonic, perf_counter
@@ -47,9 +48,10 @@ class Checkpointing:
         is_late = monotonic() - self._last >= self._intervals.seconds
         return is_late or self._fed_bytes >= self._intervals.log_bytes
 
-    def begin(self, checkpoint: Checkpoint) -> None:
+    def begin(self, make: Callable[[], Checkpoint]) -> None:
+        """`make` is called in the other thread, since it takes its time as well."""
         self._last, self._fed_bytes = monotonic(), 0
-        self._writing = self._writer.submit(self._write, checkpoint)
+        self._writing = self._writer.submit(self._write, make)
 
     def finish(self, wait: bool = False) -> None:
         """If one has become durable, let go of what only older ones needed."""
@@ -67,7 +69,7 @@ class Checkpointing:
     def close(self) -> None:
         self._writer.shutdown()
 
-    def _write(self, checkpoint: Checkpoint) -> None:
+    def _write(self, make: Callable[[], Checkpoint]) -> None:
         started = perf_counter()
-        self._checkpoints.write(checkpoint)
+        self._checkpoints.write(make())
         self._metrics.checkpoint_seconds.observe(perf_counter() - started)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic, perf_counter
 
+from mussurana.verifier.daemon.clock import Clock
 from mussurana.verifier.daemon.log import Entry, IngestLog
 from mussurana.verifier.daemon.metrics import Metrics
 
@@ -37,12 +38,17 @@ class Submission:
 
 class Committer:
     def __init__(
-        self, log: IngestLog, metrics: Metrics, disk_reserve_bytes: int, committed: Callable[[], None] = lambda: None
+        self,
+        log: IngestLog,
+        clock: Clock,
+        metrics: Metrics,
+        disk_reserve_bytes: int,
+        committed: Callable[[], None] = lambda: None,
     ) -> None:
         """`committed` is called after each batch, once it is durable."""
         self.trouble = ""  # why nothing is being acknowledged; empty if all is well
         self.pending_bytes = 0
-        self._log, self._metrics, self._committed = log, metrics, committed
+        self._log, self._clock, self._metrics, self._committed = log, clock, metrics, committed
         self._disk_reserve_bytes = disk_reserve_bytes
         self._queue: list[Submission] = []
         self._changed = threading.Condition()
@@ -95,8 +101,10 @@ class Committer:
         started = perf_counter()
         try:
             self._keep_reserve()
+            self._log.resume(self._clock.now_ns())
             self._log.commit([submission.entry for submission in batch])
         except OSError as error:
+            self._log.is_interrupted = True
             self._say_trouble(f"the log cannot be written: {error.strerror or error}")
             return False
         if self.trouble:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from google.protobuf.message import DecodeError
 
 from mussurana.verifier.daemon.gaps import REASON_CHARACTERS_MAX, Gap, Gaps
-from mussurana.verifier.daemon.log import FRAGMENT, LOST, Entry
+from mussurana.verifier.daemon.log import FRAGMENT, LOST, RESUMED, Entry
 from mussurana.verifier.daemon.machine import Machine
 from mussurana.verifier.daemon.metrics import Metrics
 from mussurana.verifier.daemon.sequences import Sequences
@@ -36,6 +36,9 @@ class Feeder:
 
     def feed(self, entry: Entry) -> Fragment | None:
         """Returns the fragment, if it was a new one."""
+        if entry.kind == RESUMED:
+            self.machine.resume(entry.received_ns)
+            return None
         if entry.sequence <= self.fed.last(entry.collector):
             return None  # there twice, after a sync that failed
         expected = self.fed.last(entry.collector) + 1
@@ -73,7 +76,7 @@ class Feeder:
     def _lose(self, entry: Entry, first: int, last: int, reason: str, cause: str) -> None:
         if last < first:
             return
-        self.machine.lose(entry.collector, first, last, reason, entry.received_ns)
+        self.machine.lose(entry.collector, first, last, entry.received_ns)
         self._note(entry, cause, reason, fragments=last - first + 1)
         logger.warning(
             "fragments %d to %d of collector %s are a gap: %s",

@@ -298,6 +298,7 @@ class Ingest:
         except Exception as error:  # whatever a stranger's bytes do to the check, they do it to this stream only
             raise Refused(Status.INVALID_ARGUMENT, "garbage", str(error)) from error
         link.info.fragments += 1
+        fragment.collector_name = fragment.collector_name or link.info.name
         received_ns = link.info.last_seen_ns
         serialized = fragment.SerializeToString()
         self._submit(link, Entry(FRAGMENT, link.info.id, fragment.sequence, received_ns, serialized))

@@ -2,12 +2,13 @@
 
 Records in segments (see `mussurana.wire.segments`); the payload of each, little-endian:
 
-    0   1  kind: 1 a fragment, 2 fragments that are lost
-    1   16 id of the collector
+    0   1  kind: 1 a fragment, 2 fragments that are lost, 3 the log was not written for a while
+    1   16 id of the collector; zeros for kind 3
     17  8  sequence number; of the last one, where several are lost
     25  8  when it was received, nanoseconds since 1970 by the daemon's clock
     33     kind 1: the Fragment as in history.proto
            kind 2: sequence number of the first one (8), then why, in UTF-8
+           kind 3: nothing; between the record before and this one nobody could be heard
 
 The log may hold a fragment twice, after a sync that failed; readers go by the sequence number. It never has a hole in
 the numbers of a collector unless a segment is damaged, so a hole *is* the damage, and says whose fragments were hit.
@@ -39,7 +40,7 @@ from mussurana.wire.segments import (
     segment_path,
 )
 
-FRAGMENT, LOST = 1, 2
+FRAGMENT, LOST, RESUMED = 1, 2, 3
 ENTRY = struct.Struct("<B16sQq")
 FIRST_LOST = struct.Struct("<Q")
 
@@ -64,6 +65,10 @@ class Entry:
     @staticmethod
     def lost(collector: bytes, first: int, last: int, reason: str, received_ns: int) -> Entry:
         return Entry(LOST, collector, last, received_ns, FIRST_LOST.pack(first) + reason.encode())
+
+    @staticmethod
+    def resumed(now_ns: int) -> Entry:
+        return Entry(RESUMED, bytes(16), 0, now_ns, b"")
 
     def lost_range(self) -> tuple[int, int, str]:
         """First, last and why, of an entry about lost fragments."""
@@ -95,6 +100,13 @@ class IngestLog:
         # What a process wrote and did not sync before it was killed is read from now on, so it has to be made durable.
         self._appender.sync()
         self.durable = self._appender.end
+        self.is_interrupted = len(self.sequences) > 0  # nobody can have been heard since the last record
+
+    def resume(self, now_ns: int) -> None:
+        """After an interruption, note that collectors are heard again. If it raises OSError they are not."""
+        if self.is_interrupted:
+            self.commit([Entry.resumed(now_ns)])
+            self.is_interrupted = False
 
     def commit(self, entries: Sequence[Entry]) -> None:
         """Append and sync. If it raises OSError none of them is durable, and they can be committed again."""

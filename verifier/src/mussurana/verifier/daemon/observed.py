@@ -93,6 +93,16 @@ def machine_metrics(service: Service, levels: Sequence[str]) -> Iterator[Metric]
     yield counter(
         "mussurana_lost_transactions", "Transactions in gaps, as far as known.", gauges.lost_txns if gauges else 0
     )
+    yield counter(
+        "mussurana_lost_fragments",
+        "Fragments that are gone: not kept by their collector, damaged, or not understood.",
+        gauges.lost_fragments if gauges else 0,
+    )
+    yield counter(
+        "mussurana_clashing_tags",
+        "Tags of write ids that two collectors drew by chance; what is written under them cannot be checked.",
+        gauges.clashing_tags if gauges else 0,
+    )
     unchecked = dict.fromkeys((*UNCHECKED_REASONS, OTHER), 0.0)
     for reason, reads in (gauges.unchecked_reads if gauges else {}).items():
         unchecked[reason if reason in unchecked else OTHER] += reads

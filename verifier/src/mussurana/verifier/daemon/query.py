@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from importlib.metadata import version
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -104,6 +105,8 @@ class Query:
 
     def _collectors(self) -> list[CollectorInfo]:
         everybody = self._service.ingest.collectors()
+        names = self._service.board.collector_names
+        everybody = [replace(info, name=info.name or names.get(info.id, "")) for info in everybody]
         return sorted(everybody, key=lambda info: (not info.connected, -info.last_seen_ns))[:COLLECTORS_MAX]
 
     def _level(self, level: str) -> wire.LevelStatus:

@@ -107,6 +107,8 @@ class Service:
             [self.log.sequences.latest_ns(), *(step.rounds[-1].finished_ns for step in newest if step.rounds)]
         )
         self.clock.not_before(max(latest_ns, checkpoint.now_ns if checkpoint else 0))
+        with suppress(OSError):  # the committer will find the same, and say so
+            self.log.resume(self.clock.now_ns())
         self.webhook = Webhook(config.webhook, self.violations, self.data / "webhook.json", self.metrics)
         intervals = Intervals(
             seconds=config.checkpoint.interval_seconds,
@@ -127,7 +129,9 @@ class Service:
             self.metrics,
             lambda collector, message: self.ingest.refuse(collector, message),
         )
-        self.committer = Committer(self.log, self.metrics, config.log.disk_reserve_bytes, self.verification.wake)
+        self.committer = Committer(
+            self.log, self.clock, self.metrics, config.log.disk_reserve_bytes, self.verification.wake
+        )
         self.ingest = Ingest(
             self.committer,
             self.log.sequences.copy(),

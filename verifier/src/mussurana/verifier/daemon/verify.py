@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -144,6 +145,7 @@ class Verification:
         fed = checkpoint.fed.copy() if checkpoint else Sequences()
         self._checkpoint = None  # its state may be large, and is in the machine now
         feeder = Feeder(machine, fed, self._metrics, self._refuse, self._board.gaps)
+        self._board.collector_names.update(machine.collector_names())
         first = next(iter(segment_numbers(self._log.directory)), 1)
         if checkpoint is None and first > 1:
             logger.error("the log begins at segment %d and no checkpoint is left", first, extra={"event": "log_cut"})
@@ -237,18 +239,20 @@ class Verification:
             entry = Entry.from_bytes(item.payload)
             self._received_ns = entry.received_ns
             fragment = feeder.feed(entry)
+            if fragment is not None and fragment.collector_name:
+                self._board.collector_names[entry.collector] = fragment.collector_name
             if fragment is not None and fragment.txn_count:
                 self._unverified.append(fragment.sealed_ns)
             self._checkpointing.note_fed(len(item.payload))
         self._fed_to = item.end
 
     def _machine_time_ns(self) -> int:
-        """Now; but while there is more in the log, the time of the last thing that was fed.
+        """Now; but while there is more in the log, or nothing can be added to it, the time of the last thing fed.
 
         Who is silent, and who has waited for too long, is a matter of when things were received. A machine that is
         minutes behind and goes by the clock would take every session for silent, and leave out what it did.
         """
-        is_behind = self._fed_to < self._log.durable
+        is_behind = self._log.is_interrupted or self._fed_to < self._log.durable
         now_ns = self._received_ns if is_behind else self._clock.now_ns()
         self._machine_ns = max(self._machine_ns + 1, now_ns)
         return self._machine_ns
@@ -277,10 +281,13 @@ class Verification:
             violations=tuple(violation_json(found) for outcome in outcomes for found in outcome.violations),
         )
 
-    def _checkpoint_now(self, feeder: Feeder) -> Checkpoint:
+    def _checkpoint_now(self, feeder: Feeder) -> Callable[[], Checkpoint]:
+        """What is to be written, taken now; the rest of it can be done while verification goes on."""
         now_ns = self._clock.now_ns()
         feeder.fed.forget(now_ns)
-        return Checkpoint(
+        to_bytes = feeder.machine.snapshot()
+        make = partial(
+            Checkpoint,
             log=self._fed_to,
             journal=self._journal.end,
             step=self._step,
@@ -288,8 +295,8 @@ class Verification:
             machine_ns=self._machine_ns,
             levels=self._levels,
             fed=feeder.fed.copy(),
-            state=feeder.machine.state(),
         )
+        return lambda: make(state=to_bytes())
 
     def _look_at(self, machine: Machine, **changes: Any) -> None:
         """Renew the gauges, now and then: they take the longer the more the machine holds."""

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from mussurana.verifier.history import NO_VALUE, Ints
 from mussurana.verifier.rounds.batch import ABORTED, Batch
+from mussurana.verifier.rounds.ended import EndedTags
 from mussurana.verifier.rounds.lost import LostVersions
 from mussurana.wire import COUNTER_BITS
 
@@ -27,6 +28,7 @@ class WriteIdProgress:
     def __init__(self) -> None:
         self.settled: dict[int, int] = {}  # tag -> the first write id that may still arrive
         self._ahead: dict[int, Ints] = {}  # tag -> those that did arrive from there on
+        self.ended = EndedTags()  # tags that are in neither, unless something arrived ahead
 
     def deliver(self, versions: Ints) -> None:
         for tag in np.unique(versions >> COUNTER_BITS).tolist():
@@ -46,6 +48,12 @@ class WriteIdProgress:
             if ahead is not None:
                 self._ahead[tag] = ahead[ahead >= first]
 
+    def end(self, tag: int, collector: bytes) -> None:
+        """Nothing is to be expected of this tag any more."""
+        self.ended.add(tag, self.settled.pop(tag, tag << COUNTER_BITS), collector)
+        if not len(self._ahead.get(tag, ())):
+            self._ahead.pop(tag, None)
+
     def late(self, versions: Ints) -> npt.NDArray[np.bool_]:
         """Which of these may still arrive. Versions of a tag that nobody has announced may."""
         if not len(versions):
@@ -56,6 +64,7 @@ class WriteIdProgress:
         inside = np.minimum(at, max(len(tags) - 1, 0))
         known = (at < len(tags)) & (tags[inside] == versions >> COUNTER_BITS) if len(tags) else np.zeros(len(at), bool)
         late = ~known
+        late[late] = ~self.ended.has_settled(versions[late])
         late[known] = versions[known] >= first[inside[known]]
         if late.any():
             late[late] = ~np.isin(versions[late], self.ahead())
@@ -66,7 +75,6 @@ class WriteIdProgress:
 class Admission:
     """The transactions that have been delivered and have not entered a round yet."""
 
-    wait_ns_max: int
     waiting_max: int
     progress: WriteIdProgress = field(default_factory=WriteIdProgress)
     pool: Batch = field(default_factory=Batch.empty)
@@ -85,15 +93,18 @@ class Admission:
     def delivered(self) -> int:
         return len(self.pool) + sum(map(len, self._new))
 
-    def admit(self, now_ns: int, lost: LostVersions) -> Batch:
-        """Take out all that may enter now, in the order in which it was delivered."""
+    def admit(self, overdue_ns: int, lost: LostVersions) -> Batch:
+        """Take out all that may enter now, in the order in which it was delivered.
+
+        What was received up to `overdue_ns` has waited for long enough.
+        """
         pool = Batch.join([self.pool, *self._new])
         self._new = []
         late = self._late(pool, lost)
         blocked = blocked_by(pool, late)
         if late.any():
             op_txn = pool.op_txn
-            overdue = pool.received_ns <= now_ns - self.wait_ns_max
+            overdue = pool.received_ns <= overdue_ns
             excess = int(np.count_nonzero(blocked)) - self.waiting_max
             if excess > 0:
                 overdue[np.flatnonzero(blocked)[:excess]] = True

@@ -69,11 +69,12 @@ class LevelRounds:
     def __post_init__(self) -> None:
         self.level = LEVELS[self.settings.level]
 
-    def round(self, new: Batch, last: dict[int, int] | None, lost: LostVersions, now_ns: int) -> Round:
+    def round(self, new: Batch, last: dict[int, int] | None, lost: LostVersions, in_doubt_ns: int) -> Round:
         """Check the retained transactions together with the new ones.
 
         `last` has, for every session that may go on without a fence, the position of its last transaction (-1 if it has
-        none); None if nothing may be forgotten. `lost` are the versions that are lost to all levels.
+        none); None if nothing may be forgotten. `lost` are the versions that are lost to all levels. Commits in doubt
+        that were received up to `in_doubt_ns` have had their time.
         """
         outcome = Round()
         seconds = dict.fromkeys(("build", "prune", "solve", "explain", "forget"), 0.0)
@@ -105,7 +106,7 @@ class LevelRounds:
             self.retained = window.batch
         else:
             self.budget = 0
-            self._forget(window, resolved, decision, last, now_ns, outcome)
+            self._forget(window, resolved, decision, last, in_doubt_ns, outcome)
         if len(self.retained) > self.limits.retained_txns_max:
             older = np.arange(len(self.retained)) < len(self.retained) // 2
             self.left_out_txns += int(np.count_nonzero(older))
@@ -218,12 +219,12 @@ class LevelRounds:
         resolved: Resolved,
         decision: Decision,
         last: dict[int, int] | None,
-        now_ns: int,
+        in_doubt_ns: int,
         outcome: Round,
     ) -> None:
         batch = window.batch
         unread = (batch.status == IN_DOUBT) & ~resolved.in_effect
-        expired = unread & (batch.received_ns <= now_ns - self.limits.in_doubt_ns_max)
+        expired = unread & (batch.received_ns <= in_doubt_ns)
         self.retained = batch
         waiting = np.flatnonzero(unread & ~expired)
         is_live = ~np.isin(window.keys, list(self.real_key))

@@ -32,6 +32,11 @@ class Limits:
     aborted_ns_max: int = 10 * SECOND_NS
     """How long rolled-back transactions are remembered, so that reads of them get their right name."""
 
+    collector_silence_ns_max: int = 30 * 24 * 3600 * SECOND_NS
+    """How long a collector that was not heard of is known by its number, names and sessions; some hundred bytes, and as
+    many for each of its statements. Every process is a new one, so they would add up. As long as `daemon/sequences.py`
+    remembers which of its fragments have been here."""
+
     snapshot_age_ns_max: int = 10 * SECOND_NS
     """Only without session order (generalized-si): older snapshots are not followed but count as unknown."""
 

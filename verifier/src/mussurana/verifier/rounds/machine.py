@@ -10,15 +10,17 @@ forgotten.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 
 import numpy as np
+import numpy.typing as npt
 
 from mussurana.verifier.history import NO_VALUE, UNKNOWN_TIME, Ints, Kind, SmallInts
 from mussurana.verifier.rounds.admission import Admission
 from mussurana.verifier.rounds.batch import ABORTED, COMMITTED, PAST_VERSION, Batch
+from mussurana.verifier.rounds.ended import short
 from mussurana.verifier.rounds.fragments import BadFragment, decode
 from mussurana.verifier.rounds.level import Found, LevelRounds
 from mussurana.verifier.rounds.limits import Limits
@@ -75,6 +77,8 @@ class Collector:
     sequence: int = 0  # of the last fragment fed
     name: str = ""  # for people
     sealed_ns: int = 0  # the latest time that its clock has shown
+    heard_ns: int = 0
+    tags: set[int] = field(default_factory=set)  # that it draws write ids from
     sessions: dict[int, int] = field(default_factory=dict)  # its numbers -> ours
     statements: dict[int, str] = field(default_factory=dict)
     lost_from: dict[int, int] = field(default_factory=dict)  # tag -> where it was settled when fragments were lost
@@ -86,16 +90,20 @@ class Verifier:
         self.limits = limits or Limits()
         self.collectors: dict[bytes, Collector] = {}
         self.sessions: dict[int, Session] = {}  # by our numbers; closed ones go when nothing of them is left
+        self.collectors_made = 0
         self.sessions_made = 0
         self.tags: dict[int, bytes] = {}  # who draws write ids from which tag
-        self.admission = Admission(self.limits.wait_ns_max, self.limits.waiting_txns_max)
+        self.clashing_tags: set[int] = set()  # that two collectors drew
+        self.admission = Admission(self.limits.waiting_txns_max)
         self.lost = LostVersions()
         self.key_names: dict[int, str] = {}
-        self.unchecked = dict.fromkeys(("absent", "unfenced", "clashing write ids"), 0)
+        self.unchecked = dict.fromkeys(("absent", "unfenced"), 0)
         self.lost_txns = 0
         self.lost_fragments = 0
         self.rounds = 0
         self.last_round_ns = 0
+        self.resumed_ns = 0
+        self.fenced_ns = 0  # by the clocks, no fence that has entered took effect later
         self.fence_epoch: dict[int, int] = {}
         self.epoch = 0
         self.epoch_reached_ns = 0
@@ -118,9 +126,9 @@ class Verifier:
         self._refuse_strange(fragment, decoded.batch, collector)
 
         if known is None:
-            known = self.collectors[collector] = Collector(collector, len(self.collectors) + 1)
+            known = self._new_collector(collector)
             known.is_whole = fragment.sequence == 1
-        known.sequence = fragment.sequence
+        known.sequence, known.heard_ns = fragment.sequence, received_ns
         known.name = fragment.collector_name or known.name
         known.sealed_ns = max(known.sealed_ns, fragment.sealed_ns)
         self.unchecked["absent"] += decoded.absent_reads
@@ -143,36 +151,51 @@ class Verifier:
                 self._lose(progress.tag, known.lost_from.pop(progress.tag), progress.drawn or COUNTER_END)
             self.admission.progress.settle(progress.tag, progress.settled)
 
-    def lose(self, collector: bytes, first_sequence: int, last_sequence: int, reason: str, received_ns: int) -> None:
+    def _new_collector(self, id: bytes) -> Collector:
+        self.collectors_made += 1
+        made = self.collectors[id] = Collector(id, self.collectors_made)
+        return made
+
+    def lose(self, collector: bytes, first_sequence: int, last_sequence: int, received_ns: int) -> None:
         """These fragments of a collector are gone for good, and with them whatever they held.
 
         Which write ids that were, its next fragment bounds: all that was not settled before and had been drawn by then.
         """
-        known = self.collectors.setdefault(collector, Collector(collector, len(self.collectors) + 1))
-        known.sequence = max(known.sequence, last_sequence)
+        known = self.collectors.get(collector) or self._new_collector(collector)
+        known.sequence, known.heard_ns = max(known.sequence, last_sequence), received_ns
         known.is_whole = False
         self.lost_fragments += 1 + last_sequence - first_sequence
-        for tag, owner in self.tags.items():
-            if owner == collector:
-                settled = self.admission.progress.settled.get(tag, tag << COUNTER_BITS)
-                known.lost_from.setdefault(tag, counter_of(settled))
+        for tag in known.tags:
+            settled = self.admission.progress.settled.get(tag, tag << COUNTER_BITS)
+            known.lost_from.setdefault(tag, settled - (tag << COUNTER_BITS))
+
+    def resume(self, now_ns: int) -> None:
+        """Until now nobody could be heard since the last fragment, and nobody is to blame for that.
+
+        All deadlines begin anew. Otherwise every session would count as silent after a downtime, and what it did
+        meanwhile would be left out, although all of it is about to arrive.
+        """
+        self.resumed_ns = max(self.resumed_ns, now_ns)
+
+    def _overdue_ns(self, now_ns: int, limit_ns: int) -> int:
+        """What was received up to then has had its time; -1 for nothing."""
+        return now_ns - limit_ns if now_ns - limit_ns >= self.resumed_ns else -1
 
     def _refuse_strange(self, fragment: Fragment, batch: Batch, collector: bytes) -> None:
         """All that is written has a tag of the collector's own."""
-        own = {tag for tag, owner in self.tags.items() if owner == collector}
-        own |= {progress.tag for progress in fragment.write_ids}
+        known = self.collectors.get(collector)
+        own = {progress.tag for progress in fragment.write_ids} | (known.tags if known else set())
         for tag in np.unique(batch.written >> COUNTER_BITS).tolist():
             if tag not in own:
                 raise BadFragment(f"fragment {fragment.sequence}: op_version: tag {tag} is not in write_ids")
 
     def _learn_names(self, known: Collector, fragment: Fragment) -> None:
         for progress in fragment.write_ids:
-            if progress.tag not in self.tags and not known.is_whole:
-                known.lost_from[progress.tag] = 0  # it may have been in use in what is missing
-            owner = self.tags.setdefault(progress.tag, known.id)
-            if owner != known.id:  # two collectors drew the same: nothing written under it can be told apart
-                self.unchecked["clashing write ids"] += 1
-                self._lose(progress.tag, 0, COUNTER_END)
+            if progress.tag not in self.tags:
+                self._learn_tag(known, progress.tag)
+            elif self.tags[progress.tag] != known.id:
+                self._clash(progress.tag)
+            known.tags.add(progress.tag)
         for named in fragment.key_name:
             key = named.key - (1 << 64) if named.key >> 63 else named.key
             self.key_names[key] = named.name
@@ -182,6 +205,26 @@ class Verifier:
             known.statements[statement.number] = statement.text
         while len(known.statements) > NAMES_MAX:
             del known.statements[next(iter(known.statements))]
+
+    def _learn_tag(self, known: Collector, tag: int) -> None:
+        self.tags[tag] = known.id
+        if not known.is_whole:
+            known.lost_from[tag] = 0  # it may have been in use in what is missing
+        before = self.admission.progress.ended.take_out(tag)
+        if before is None:
+            return
+        first, owner = before
+        self.admission.progress.settled[tag] = first
+        if owner == short(known.id):  # it was forgotten, and is back
+            known.lost_from[tag] = counter_of(first)
+        else:
+            self._clash(tag)
+
+    def _clash(self, tag: int) -> None:
+        """Two collectors drew the same: nothing written under it can be told apart."""
+        if tag not in self.clashing_tags:
+            self.clashing_tags.add(tag)
+            self._lose(tag, 0, COUNTER_END)
 
     def _open(self, known: Collector, event: SessionEvent, received_ns: int) -> None:
         session = self._session(known, event.session)
@@ -217,7 +260,7 @@ class Verifier:
 
     def _lose(self, tag: int, first: int, end: int) -> None:
         base = tag << COUNTER_BITS
-        self.lost.add(np.array([base + first], np.int64), np.array([base + end], np.int64))
+        self.lost.add(np.array([base + first], np.int64), np.array([base + max(first, end)], np.int64))
 
     # Stepping
 
@@ -232,10 +275,11 @@ class Verifier:
             return []
         started = perf_counter()
         self.last_round_ns = now_ns
-        batch = self._enter(self.admission.admit(now_ns, self.lost))
+        batch = self._enter(self.admission.admit(self._overdue_ns(now_ns, self.limits.wait_ns_max), self.lost))
         self._number_epochs(batch, now_ns)
+        silent_ns = self._overdue_ns(now_ns, self.limits.silence_ns_max)
         for session in self.sessions.values():
-            if session.is_open and session.heard_ns < now_ns - self.limits.silence_ns_max:
+            if session.is_open and session.heard_ns < silent_ns:
                 session.rest()
         admitting = perf_counter() - started
         if not len(batch) and not force:
@@ -244,17 +288,35 @@ class Verifier:
         last = {number: session.admitted - 1 for number, session in self.sessions.items() if session.is_open}
         outcomes = [self._round(level, batch, last, now_ns, admitting) for level in self.levels]
         if self.rounds % ROUNDS_PER_CLEANING == 0:
-            self._forget_sessions()
+            self._clean(self._overdue_ns(now_ns, self.limits.collector_silence_ns_max))
         return outcomes
 
-    def _forget_sessions(self) -> None:
-        """Connections come and go by the thousand; what is closed and has nothing left needs no memory."""
-        ended = {number for number, one in self.sessions.items() if one.closed and one.admitted == one.delivered}
+    def _clean(self, gone_ns: int) -> None:
+        """Forget who is gone: connections come and go by the thousand, and processes as well.
+
+        A session goes when it is closed and nothing of it is left, and so does one whose collector was not heard of
+        after `gone_ns`; a collector goes then as well, if no session of it is left.
+        """
         kept = [self.admission.pool.session, *(level.retained.session for level in self.levels)]
-        ended.difference_update(*(np.unique(session).tolist() for session in kept))
-        for number in ended:
-            session = self.sessions.pop(number)
-            del self.collectors[session.collector].sessions[session.number]
+        busy = set().union(*(np.unique(session).tolist() for session in kept))
+        for number, session in list(self.sessions.items()):
+            collector = self.collectors[session.collector]
+            is_over = session.closed or (collector.heard_ns <= gone_ns and not session.is_open)
+            if is_over and session.admitted == session.delivered and number not in busy:
+                del self.sessions[number], collector.sessions[session.number]
+        for collector in list(self.collectors.values()):
+            if collector.heard_ns <= gone_ns and not collector.sessions:
+                del self.collectors[collector.id]
+                for tag in collector.tags:
+                    if self.tags[tag] == collector.id:
+                        del self.tags[tag]
+                        self.admission.progress.end(tag, collector.id)
+        statements = sum(len(collector.statements) for collector in self.collectors.values())
+        for collector in sorted(self.collectors.values(), key=lambda each: each.heard_ns):
+            if statements <= NAMES_MAX:
+                break
+            statements -= len(collector.statements)
+            collector.statements.clear()
 
     def _enter(self, batch: Batch) -> Batch:
         """Count what enters, and leave out what sessions do that had to fence first and did not."""
@@ -264,7 +326,7 @@ class Verifier:
         left_out = np.zeros(len(batch), bool)
         due = {number: self.sessions[number].fence_due for number, _ in by_session(batch.session)}
         while True:  # a fence that follows one that is left out is no better
-            before = int(np.count_nonzero(left_out))
+            before, chain_begin_ns = int(np.count_nonzero(left_out)), UNKNOWN_TIME
             for number, mine in by_session(batch.session):
                 session = self.sessions[number]
                 session.admitted = int(batch.position[mine[-1]]) + 1
@@ -277,19 +339,61 @@ class Verifier:
                         continue
                     seen = follows.get(txn)
                     known = seen in fence_txn and not left_out[fence_txn[seen]]
-                    if batch.status[txn] == COMMITTED and seen is not None and (known or self._is_last_fence(seen)):
+                    is_committed, begin_ns = batch.status[txn] == COMMITTED, int(batch.begin_ns[txn])
+                    follows_known = seen is not None and (known or self._is_last_fence(seen))
+                    if is_committed and follows_known:
                         session.fence(position)
-                    else:
-                        left_out[txn] = batch.status[txn] != ABORTED
+                    elif is_committed and seen is not None and self._is_later(begin_ns):
+                        session.fence(position)
+                        chain_begin_ns = max(chain_begin_ns, begin_ns)
+                    else:  # one in doubt proves nothing about its session, but others may turn out to follow it
+                        left_out[txn] = batch.status[txn] != ABORTED and not follows_known
                         session.fence_due = position + 1
             if int(np.count_nonzero(left_out)) == before:
                 break
-        if not left_out.any():
+        if left_out.any():
+            self.unchecked["unfenced"] += int(np.count_nonzero(left_out))
+            lost = batch.select(left_out).written
+            self.lost.add(lost, lost + 1)
+            batch = batch.select(~left_out)
+        if chain_begin_ns != UNKNOWN_TIME:
+            batch = self._begin_chain(batch, chain_begin_ns)
+        fenced = np.zeros(len(batch), bool)
+        fenced[batch.op_txn[batch.key == FENCE_KEY]] = True
+        fenced &= batch.status == COMMITTED  # one in doubt took effect before whoever saw it ended
+        self.fenced_ns = max(self.fenced_ns, int(_ended_ns(batch)[fenced].max(initial=0)))
+        return batch
+
+    def _begin_chain(self, batch: Batch, begin_ns: int) -> Batch:
+        """A fence that began then follows all older ones, but how is lost: let go of those whose place stays open."""
+        for level in self.levels:
+            level.retained = self._without_open_chain(level.retained, np.ones(len(level.retained), bool))
+        return self._without_open_chain(batch, _ended_ns(batch) + self._drift_ns < begin_ns)
+
+    def _without_open_chain(self, batch: Batch, old: npt.NDArray[np.bool_]) -> Batch:
+        """Old fences stay if each follows one that is known: a chain from the last version that is past comes first."""
+        gone = (batch.key == FENCE_KEY) & old[batch.op_txn]
+        writes = gone & (batch.kind == Kind.WRITE)
+        follows = _fences_followed(batch)
+        seen = np.array([follows.get(txn, NO_VALUE) for txn in batch.op_txn[writes].tolist()], np.int64)
+        if not ((seen == NO_VALUE) | self.lost.has(seen)).any():
             return batch
-        self.unchecked["unfenced"] += int(np.count_nonzero(left_out))
-        lost = batch.select(left_out).written
-        self.lost.add(lost, lost + 1)
-        return batch.select(~left_out)
+        written = batch.version[writes]
+        self.lost.add(written, written + 1)
+        return batch.select_ops(~gone)
+
+    def _is_later(self, begin_ns: int) -> bool:
+        """Whether a fence that began then follows all fences that have entered, and so all that was forgotten.
+
+        When the one that it follows directly is in a gap nothing else tells, and without this no new session could ever
+        prove again that it comes after anything. Fences form a chain. One that stood before another one was seen, by it
+        or by one between them, and so had begun when that one took effect. From then on there is a new chain.
+        """
+        return begin_ns != UNKNOWN_TIME and begin_ns > self.fenced_ns + self._drift_ns
+
+    @property
+    def _drift_ns(self) -> int:
+        return max((level.settings.clock_drift_ns for level in self.levels), default=0)
 
     def _is_last_fence(self, version: int) -> bool:
         """Whether what follows this fence comes after all that was forgotten.
@@ -322,7 +426,7 @@ class Verifier:
         self, level: LevelRounds, batch: Batch, last: dict[int, int], now_ns: int, admitting: float
     ) -> RoundOutcome:
         started = perf_counter()
-        done = level.round(batch, last, self.lost, now_ns)
+        done = level.round(batch, last, self.lost, self._overdue_ns(now_ns, self.limits.in_doubt_ns_max))
         violations = tuple(self._violation(level, found, now_ns) for found in done.found)
         verdict: VerdictName = "rejected" if violations or done.set_aside else "unknown" if done.unknown else "accepted"
         committed = batch.committed_ns[(batch.committed_ns != UNKNOWN_TIME) & (batch.status == COMMITTED)]
@@ -396,15 +500,22 @@ class Verifier:
 
     def state(self) -> bytes:
         """Everything, for a checkpoint."""
-        from mussurana.verifier.rounds.state import save
+        return self.snapshot()()
 
-        return save(self)
+    def snapshot(self) -> Callable[[], bytes]:
+        """The same in two parts: everything is taken at once, and made bytes of later, in any thread."""
+        from mussurana.verifier.rounds.state import snapshot
+
+        return snapshot(self)
 
     @classmethod
     def from_state(cls, levels: Sequence[Settings], limits: Limits | None, state: bytes) -> Verifier:
         from mussurana.verifier.rounds.state import restore
 
         return restore(levels, limits, state)
+
+    def collector_names(self) -> dict[bytes, str]:
+        return {collector.id: collector.name for collector in self.collectors.values()}
 
     def gauges(self) -> Gauges:
         pool = self.admission.pool
@@ -421,12 +532,14 @@ class Verifier:
             sessions_idle=len(self.sessions) - open_sessions,
             unknown_txns=self.admission.given_up_txns
             + self.unchecked["unfenced"]
-            + sum(level.left_out_txns for level in self.levels),
+            + max((level.left_out_txns for level in self.levels), default=0),
             unchecked_reads={
                 "absent": self.unchecked["absent"],
-                "lost": sum(level.unchecked_reads for level in self.levels),
+                "lost": max((level.unchecked_reads for level in self.levels), default=0),
             },
             lost_txns=self.lost_txns,
+            lost_fragments=self.lost_fragments,
+            clashing_tags=len(self.clashing_tags),
             in_doubt=max(
                 (int(np.count_nonzero(level.retained.status == 2)) for level in self.levels),
                 default=0,
@@ -440,6 +553,11 @@ def by_session(session: SmallInts) -> Iterator[tuple[int, Ints]]:
     if len(order):
         first = np.flatnonzero(np.append(True, np.diff(session[order]) != 0))
         yield from zip(session[order[first]].tolist(), np.split(order, first[1:]), strict=True)
+
+
+def _ended_ns(batch: Batch) -> Ints:
+    """When each transaction was over at the latest: where its own clock does not tell, when it was received."""
+    return np.where(batch.committed_ns != UNKNOWN_TIME, batch.committed_ns, batch.received_ns)
 
 
 def _fences_followed(batch: Batch) -> dict[int, int]:

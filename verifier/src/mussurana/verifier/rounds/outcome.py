@@ -54,7 +54,9 @@ class Gauges:
     table_keys: dict[str, int]  # by level: keys in the version table
     sessions_open: int
     sessions_idle: int  # idle, closed or given up
-    unknown_txns: int  # in total: those with a read that could not be checked
-    unchecked_reads: dict[str, int]  # in total, by reason
+    unknown_txns: int  # in total: those with a read that could not be checked, at the level with the most of them
+    unchecked_reads: dict[str, int]  # in total, by reason, at the level with the most of them
     lost_txns: int  # in total: in declared gaps
+    lost_fragments: int  # in total: not kept by their collector, damaged, or not understood
+    clashing_tags: int  # in total: tags of write ids that two collectors drew
     in_doubt: int  # waiting for evidence

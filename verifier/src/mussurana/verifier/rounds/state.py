@@ -7,37 +7,43 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from mussurana.verifier.rounds.batch import Batch
+from mussurana.verifier.rounds.ended import EndedTags
 from mussurana.verifier.rounds.level import LevelRounds
 from mussurana.verifier.rounds.limits import Limits
 from mussurana.verifier.rounds.lost import LostVersions
 from mussurana.verifier.rounds.machine import Collector, Session, Verifier
 from mussurana.verifier.verdict import Settings
 
-VERSION = 1
+VERSION = 2
 
 
 class StateError(Exception):
     """Bytes that are not the state of a machine with these levels."""
 
 
-def save(machine: Verifier) -> bytes:
+def snapshot(machine: Verifier) -> Callable[[], bytes]:
+    """What the machine holds now, to be made bytes of by whoever has the time.
+
+    Columns are never changed in place, but for those of the version table, which is copied.
+    """
     columns: dict[str, np.ndarray] = {}
     progress = machine.admission.progress
     _put_batch(columns, "pool", Batch.join([machine.admission.pool, *machine.admission.fresh()]))
     _put_lost(columns, "lost", machine.lost)
     columns["ahead"] = progress.ahead()
+    columns["ended.first"], columns["ended.owner"] = progress.ended.first, progress.ended.owner
     for at, level in enumerate(machine.levels):
         name = f"level{at}"
         _put_batch(columns, name, level.retained)
         _put_lost(columns, f"{name}.lost", level.lost)
-        columns[f"{name}.table_key"], columns[f"{name}.table_version"] = level.table.entries()
+    tables = [level.table.copy() for level in machine.levels]
     text = {
         "version": VERSION,
         "levels": [asdict(level.settings) for level in machine.levels],
@@ -60,6 +66,7 @@ def save(machine: Verifier) -> bytes:
                 "sequence": collector.sequence,
                 "name": collector.name,
                 "sealed_ns": collector.sealed_ns,
+                "heard_ns": collector.heard_ns,
                 "sessions": list(collector.sessions.items()),
                 "statements": list(collector.statements.items()),
                 "lost_from": list(collector.lost_from.items()),
@@ -71,21 +78,31 @@ def save(machine: Verifier) -> bytes:
             (number, {**asdict(session), "collector": session.collector.hex()})
             for number, session in machine.sessions.items()
         ],
+        "clashing_tags": sorted(machine.clashing_tags),
         "tags": [(tag, owner.hex()) for tag, owner in machine.tags.items()],
         "settled": list(progress.settled.items()),
         "given_up_txns": machine.admission.given_up_txns,
         "key_names": list(machine.key_names.items()),
-        "unchecked": machine.unchecked,
+        "unchecked": dict(machine.unchecked),
         "fence_epoch": list(machine.fence_epoch.items()),
         **{name: getattr(machine, name) for name in _NUMBERS},
     }
-    columns["text"] = np.frombuffer(json.dumps(text).encode(), np.uint8)
-    out = io.BytesIO()
-    np.savez(out, allow_pickle=False, **columns)
-    return out.getvalue()
+
+    def to_bytes() -> bytes:
+        for at, table in enumerate(tables):
+            columns[f"level{at}.table_key"], columns[f"level{at}.table_version"] = table.entries()
+        columns["text"] = np.frombuffer(json.dumps(text).encode(), np.uint8)
+        out = io.BytesIO()
+        np.savez(out, allow_pickle=False, **columns)
+        return out.getvalue()
+
+    return to_bytes
 
 
-_NUMBERS = ("sessions_made", "lost_txns", "lost_fragments", "rounds", "last_round_ns", "epoch", "epoch_reached_ns")
+_NUMBERS = (
+    *("collectors_made", "sessions_made", "lost_txns", "lost_fragments"),
+    *("rounds", "last_round_ns", "resumed_ns", "fenced_ns", "epoch", "epoch_reached_ns"),
+)
 
 
 def restore(levels: Sequence[Settings], limits: Limits | None, state: bytes) -> Verifier:
@@ -95,7 +112,9 @@ def restore(levels: Sequence[Settings], limits: Limits | None, state: bytes) -> 
         text = json.loads(columns["text"].tobytes())
     except (OSError, ValueError, KeyError) as error:
         raise StateError(f"not the state of a verifier: {error}") from error
-    if text["version"] != VERSION:
+    if text["version"] == 1:
+        _add_to_version_1(text, columns)
+    elif text["version"] != VERSION:
         raise StateError(f"state of version {text['version']}; this program reads version {VERSION}")
     if text["levels"] != [asdict(settings) for settings in levels]:
         raise StateError("the levels to check have changed since this state was saved")
@@ -106,6 +125,7 @@ def restore(levels: Sequence[Settings], limits: Limits | None, state: bytes) -> 
     for tag, first in text["settled"]:
         admission.progress.settled[tag] = first
     admission.progress.deliver(columns["ahead"])
+    admission.progress.ended = EndedTags(columns["ended.first"], columns["ended.owner"])
     machine.lost = _get_lost(columns, "lost")
     for at, (level, memory) in enumerate(zip(machine.levels, text["memory"], strict=True)):
         _restore_level(level, f"level{at}", columns, memory)
@@ -117,13 +137,26 @@ def restore(levels: Sequence[Settings], limits: Limits | None, state: bytes) -> 
     machine.sessions = {
         number: Session(**{**one, "collector": bytes.fromhex(one["collector"])}) for number, one in text["sessions"]
     }
-    machine.tags = {tag: bytes.fromhex(owner) for tag, owner in text["tags"]}
+    machine.clashing_tags = set(text["clashing_tags"])
+    for tag, owner in text["tags"]:
+        machine.tags[tag] = bytes.fromhex(owner)
+        machine.collectors[machine.tags[tag]].tags.add(tag)
     machine.key_names = dict(text["key_names"])
     machine.unchecked = text["unchecked"]
     machine.fence_epoch = dict(text["fence_epoch"])
     for name in _NUMBERS:
         setattr(machine, name, text[name])
     return machine
+
+
+def _add_to_version_1(text: dict[str, Any], columns: dict[str, np.ndarray]) -> None:
+    """What the first version did not know of: when collectors were heard, those that were forgotten, downtime."""
+    for one in text["collectors"]:
+        one["heard_ns"] = text["last_round_ns"]
+    text["unchecked"].pop("clashing write ids", None)
+    text.update(collectors_made=len(text["collectors"]), resumed_ns=0, clashing_tags=[])
+    text["fenced_ns"] = text["last_round_ns"]
+    columns["ended.first"] = columns["ended.owner"] = np.zeros(0, np.int64)
 
 
 def _restore_level(level: LevelRounds, name: str, columns: dict[str, np.ndarray], memory: dict[str, Any]) -> None:

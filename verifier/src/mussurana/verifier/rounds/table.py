@@ -71,6 +71,11 @@ class VersionTable:
     def _store(self, keys: Ints, versions: Ints) -> None:
         self.count += int(store(self._key, self._version, keys, versions))
 
+    def copy(self) -> VersionTable:
+        same = VersionTable(0)
+        same._key, same._version, same.count = self._key.copy(), self._version.copy(), self.count
+        return same
+
     def entries(self) -> tuple[Ints, Ints]:
         used = self._version != 0
         return self._key[used], self._version[used]
