@@ -124,7 +124,7 @@ def incomplete_proofs() -> Iterator[Case]:
 def innocent_suspects() -> Iterator[Case]:
     """Refused cases in which none of the sets of transactions to blame is refused on its own."""
     for case in battery():
-        resolved = resolve.resolve(case.history)
+        resolved = resolve.resolve(case.history, LEVELS[case.settings.level].split)
         if case.acceptable or case.repeats or resolved.impossible:
             continue
         suspects = shrink.suspects(decide.decide(resolved, case.settings, cdcl.solve))

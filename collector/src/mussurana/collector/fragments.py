@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 from xxhash import xxh3_64_intdigest
 
-from mussurana.collector.extraction import DELETE, UPDATE, WRITE, Operation
+from mussurana.collector.extraction import DELETE, UPDATE, WRITES, Operation
 from mussurana.collector.losses import Loss
 from mussurana.collector.recorder import FENCE_NAME, Txn
 from mussurana.wire import FENCE_KEY, counter_of, history_pb2, tag_of
@@ -149,7 +149,7 @@ class FragmentBuilder:
 
     def written(self) -> list[int]:
         """All write ids in the fragment."""
-        return [version for kind, version in zip(self._kind, self._version, strict=True) if WRITE <= kind <= DELETE]
+        return [version for kind, version in zip(self._kind, self._version, strict=True) if kind in WRITES]
 
     def seal(
         self,

@@ -14,6 +14,7 @@ class OpKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     UPDATE: _ClassVar[OpKind]
     DELETE: _ClassVar[OpKind]
     READ_ABSENT: _ClassVar[OpKind]
+    INSERT: _ClassVar[OpKind]
 
 class Isolation(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -27,6 +28,7 @@ WRITE: OpKind
 UPDATE: OpKind
 DELETE: OpKind
 READ_ABSENT: OpKind
+INSERT: OpKind
 NOT_KNOWN: Isolation
 READ_UNCOMMITTED: Isolation
 READ_COMMITTED: Isolation

@@ -263,7 +263,7 @@ def _extract_write(
             if became_update:
                 sink.update(name, wrote, previous or 0)
             else:
-                sink.write(name, wrote)
+                sink.insert(name, wrote)
     elif write.kind == DELETE:
         for row in rows:
             name = name_of(row)
@@ -307,7 +307,7 @@ def _extract_moves(
             sink.delete(name, write_id, previous)
     for name, wrote in come.items():
         if name not in gone:
-            sink.write(name, wrote)
+            sink.insert(name, wrote)
 
 
 def _names(table: Table, keys: Sequence[tuple[Any, ...]]) -> Iterator[str]:

@@ -28,6 +28,7 @@ from google.protobuf.message import DecodeError
 from mussurana.verifier.formats.places import bad_byte
 from mussurana.verifier.history import (
     INITIAL,
+    NO_ROW,
     NO_VALUE,
     UNKNOWN_TIME,
     Bytes,
@@ -41,7 +42,7 @@ from mussurana.verifier.history import (
 from mussurana.wire import BEFORE_RECORDING, COUNTER_BITS, FENCE_KEY, PROTOCOL, history_pb2, segments
 
 SUFFIX = ".seg"
-READ, WRITE, UPDATE, DELETE, READ_ABSENT = range(5)
+READ, WRITE, UPDATE, DELETE, READ_ABSENT, INSERT = range(6)
 
 LOST_READS = "reads of versions that were lost in a gap"
 LATE_READS = "reads of versions whose transactions had not been recorded yet"
@@ -145,15 +146,15 @@ class Reader:
             if len(columns[name]) != op_count:
                 raise ValueError(f"expected {op_count} entries in {name}, found {len(columns[name])}")
         kind = columns["op_kind"]
-        if len(kind) and int(kind.max()) > READ_ABSENT:
-            raise ValueError(f"expected a kind of operation up to {READ_ABSENT}, found {int(kind.max())}")
+        if len(kind) and int(kind.max()) > INSERT:
+            raise ValueError(f"expected a kind of operation up to {INSERT}, found {int(kind.max())}")
         if fragment.txn_count and int(columns["txn_status"].max()) > 2:
             raise ValueError(f"expected a status up to 2, found {int(columns['txn_status'].max())}")
         replaced = _column(fragment, "op_previous", "<u8")
         has_previous = (kind == UPDATE) | (kind == DELETE)
         if len(replaced) != np.count_nonzero(has_previous):
             raise ValueError(f"expected {np.count_nonzero(has_previous)} entries in op_previous, found {len(replaced)}")
-        previous = np.full(op_count, NO_VALUE, np.int64)
+        previous = np.where(kind == INSERT, NO_ROW, NO_VALUE)
         previous[has_previous] = _versions(replaced)
         written = columns["op_version"][(kind != READ) & (kind != READ_ABSENT)]
         if len(written) and int(written.min()) == BEFORE_RECORDING:
@@ -213,7 +214,7 @@ class Reader:
         self._leave_out(keep, ambiguous, AMBIGUOUS_KEYS)
         tainted = self._tainted(key_hashes)[key]
         self._leave_out(keep, tainted & ~is_write, TAINTED_READS)
-        previous[tainted] = NO_VALUE
+        previous[tainted & (previous != NO_ROW)] = NO_VALUE
 
         # A row that is absent has never been there, unless it was: somebody deleted it, or may have, out of sight.
         was_there = np.zeros(len(key_hashes), bool)
@@ -223,7 +224,7 @@ class Reader:
 
         # Which reads find what they saw: pairs of version and key among the writes.
         saw = np.where(is_read, version, previous)
-        looks = keep & (saw != NO_VALUE) & (saw != INITIAL) & ~is_absent
+        looks = keep & (saw != NO_VALUE) & (saw != NO_ROW) & (saw != INITIAL) & ~is_absent
         _, dense = np.unique(np.concatenate([version, saw]), return_inverse=True)
         written = dense[: len(version)] * len(key_hashes) + key
         seen = dense[len(version) :] * len(key_hashes) + key
