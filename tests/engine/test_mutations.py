@@ -276,28 +276,28 @@ def always_with_sessions_first(monkeypatch: pytest.MonkeyPatch) -> None:
 # Resolving
 
 
-def with_resolved(change: Callable[[Callable[[History], resolve.Resolved], History], resolve.Resolved]) -> Patch:
+def with_resolved(change: Callable[..., resolve.Resolved]) -> Patch:
     return lambda monkeypatch: wrap(monkeypatch, check, "resolve", change)
 
 
 def without_anomaly(what: int) -> Patch:
-    def resolved(original: Callable[[History], resolve.Resolved], history: History) -> resolve.Resolved:
-        whole = original(history)
+    def resolved(original: Callable[..., resolve.Resolved], history: History, split: bool) -> resolve.Resolved:
+        whole = original(history, split)
         return replace(whole, impossible=tuple(one for one in whole.impossible if one.what != what))
 
     return with_resolved(resolved)
 
 
 def in_doubt_as(status: Status) -> Patch:
-    def resolved(original: Callable[[History], resolve.Resolved], history: History) -> resolve.Resolved:
+    def resolved(original: Callable[..., resolve.Resolved], history: History, split: bool) -> resolve.Resolved:
         decided = np.where(history.status == Status.IN_DOUBT, status, history.status).astype(np.uint8)
-        return replace(original(replace(history, status=decided)), history=history)
+        return replace(original(replace(history, status=decided), split), history=history)
 
     return with_resolved(resolved)
 
 
-def without_ambiguity(original: Callable[[History], resolve.Resolved], history: History) -> resolve.Resolved:
-    return replace(original(history), ambiguous_reads=0)
+def without_ambiguity(original: Callable[..., resolve.Resolved], history: History, split: bool) -> resolve.Resolved:
+    return replace(original(history, split), ambiguous_reads=0)
 
 
 def in_doubt_precedes_later(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,7 +104,7 @@ def plain(database: Database, query: str) -> list[tuple[Any, ...]]:
 
 
 def online(spool: Path, *levels: str) -> list[RoundOutcome]:
-    """What the daemon's rounds say of a spool: one round for each fragment."""
+    """What the daemon's rounds say of a spool: one round for each fragment, and one when nobody waits any more."""
     machine = Verifier([CheckSettings(level) for level in levels])
     fragments = []
     for folder in folders_of(spool):
@@ -116,8 +116,9 @@ def online(spool: Path, *levels: str) -> list[RoundOutcome]:
                 collector = upload.hello.collector
             else:
                 fragments.append((upload.fragment.sealed_ns, collector, upload.fragment))
-    outcomes = []
+    outcomes: list[RoundOutcome] = []
+    sealed_ns = 0
     for sealed_ns, collector, fragment in sorted(fragments, key=lambda each: each[0]):
         machine.feed(collector, fragment, sealed_ns)
         outcomes += machine.step(sealed_ns, force=True)
-    return outcomes
+    return outcomes + machine.step(sealed_ns + machine.limits.wait_ns_max + 1, force=True)

@@ -284,6 +284,7 @@ class Background:
                 self._fences(),
                 upper,
                 self._name,
+                recorder.xid_horizon,
             )
             reserve = 2 * GAP_BYTES_RESERVED if last else 0 if builder.txn_count else GAP_BYTES_RESERVED
             self.spool.append(payload, [state.number for state in self._states.values()], reserve)

@@ -161,6 +161,7 @@ class FragmentBuilder:
         fences: history_pb2.Fences | None = None,
         upper: int = 0,
         name: str = "",
+        xid_horizon: int = 0,
     ) -> bytes:
         """The fragment as it is spooled and sent. It stays in the builder until `clear`.
 
@@ -173,6 +174,7 @@ class FragmentBuilder:
         fragment.sequence = sequence
         fragment.sealed_ns = sealed_ns
         fragment.collector_name = name
+        fragment.xid_horizon = xid_horizon
         # OPEN takes effect before the transactions, the others after them.
         fragment.session_event.extend([*filter(_is_open, self.events), *filterfalse(_is_open, self.events)])
         fragment.txn_count = self.txn_count

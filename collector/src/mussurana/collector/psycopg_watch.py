@@ -15,8 +15,8 @@ from psycopg import errors as e
 from psycopg import generators, pq
 from psycopg.sql import Composable
 
-from mussurana.collector.catalog import Catalog
-from mussurana.collector.catalog_postgres import QUERY, postgres_catalog
+from mussurana.collector.catalog import WID, Catalog
+from mussurana.collector.catalog_postgres import QUERY, QUERY_ALL, postgres_catalog
 from mussurana.collector.coverage import UNOBSERVED_WRITE
 from mussurana.collector.database import current_plans, plans_from, schema_changed
 from mussurana.collector.psycopg_results import layout_of
@@ -34,7 +34,7 @@ from mussurana.collector.sql.control import (
     Control,
     level_in,
 )
-from mussurana.collector.sql.draft import unobserved_write_keys
+from mussurana.collector.sql.draft import XMIN, unobserved_write_keys
 from mussurana.collector.sql.extract import extract_fence, extract_lost, postgres_extractor
 from mussurana.collector.sql.plan import Plan
 from mussurana.collector.sql.plans import Plans
@@ -57,6 +57,9 @@ RETRY_NS = 60_000_000_000
 
 RESULT_ROWS_MAX = 100_000
 """A result of more rows is read at once rather than kept: it would fill the memory until the background gets to it."""
+
+XID_HORIZON = b"SELECT pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())::pg_catalog.text"
+"""All transactions of the database with smaller ids have ended."""
 
 PGen = Generator[Any, Any, Any]
 
@@ -141,7 +144,8 @@ class Watch:
             self.search_path = result.get_value(0, 0) if result.status == TUPLES_OK else b"?"
         plans = current_plans(self._database())
         if plans is None:
-            result = yield from self._query(QUERY.encode(), [])
+            by_xmin = self.settings.versions == XMIN
+            result = yield from self._query((QUERY_ALL if by_xmin else QUERY).encode(), [])
             if result.status != TUPLES_OK:
                 severity = result.error_field(pq.DiagnosticField.SEVERITY_NONLOCALIZED)
                 if self.pgconn.status != OK or severity != b"ERROR":  # it is about the connection, not the catalog
@@ -152,8 +156,11 @@ class Watch:
                 self.plans = None
                 self.lane = {}
                 return
-            catalog: Catalog = postgres_catalog(result.get_value(0, 0).decode(self.encoding))
-            plans = plans_from(self._database(), catalog, POSTGRES)
+            catalog: Catalog = postgres_catalog(result.get_value(0, 0).decode(self.encoding), by_xmin, by_xmin)
+            plans = plans_from(self._database(), catalog, POSTGRES, XMIN if by_xmin else WID)
+        if self.transactions is None and plans.version_column == XMIN and not self.recorder.xid_horizon:
+            result = yield from self._query(XID_HORIZON, [])
+            self.recorder.xid_horizon = int(result.get_value(0, 0)) & 0xFFFF_FFFF
         self.plans = plans
         self.names_changed = self.schema_changed = False
         self.lane = plans.caches[FORMAT]
@@ -164,7 +171,8 @@ class Watch:
 
     def _database(self) -> tuple[Any, ...]:
         pgconn = self.pgconn
-        return (pgconn.host, pgconn.port, pgconn.db, pgconn.user, pgconn.options, self.search_path, self.own_catalog)
+        known = pgconn.host, pgconn.port, pgconn.db, pgconn.user, pgconn.options
+        return (*known, self.settings.versions, self.search_path, self.own_catalog)
 
     def _fence(self, transactions: Transactions) -> PGen:
         """A transaction of its own that extends the chain of fences, unless another session has since."""

@@ -274,6 +274,7 @@ class Recorder:
         self.queue: deque[Txn | tuple[str, SessionInfo]] = deque()
         self.queued_rows = 0
         self.lost_floor: int | None = None
+        self.xid_horizon = 0  # with versions=xmin: database transactions before this one had ended when recording began
         self.asleep = False
         self.wake = threading.Event()
         self.background: Background | None = None
