@@ -32,7 +32,7 @@ from psycopg._queries import PostgresRawQuery
 from psycopg._server_cursor_base import ServerCursorMixin
 from psycopg.sql import Composable
 
-from mussurana.collector.psycopg_errors import repair_error
+from mussurana.collector.psycopg_errors import as_sent, may_be_ours, repair_error
 from mussurana.collector.psycopg_results import VisibleResult, layout_of
 from mussurana.collector.psycopg_watch import PGen, Watch
 from mussurana.collector.recorder import Txn
@@ -291,10 +291,33 @@ def _execute(
         yield from execute(text, given, prepare=prepare, binary=binary)
     except BaseException as error:
         _statement_failed(watch, error, plan, write_id)
-        _repair(watch, error, cursor, plan, query, params, write_id)
-        raise
-    if plan is not None and cursor._conn._pipeline is None:
-        _answered(cursor, watch, plan, write_id, params)
+        if plan is None or not _can_try_again(cursor, watch, error, plan):
+            _repair(watch, error, cursor, plan, query, params, write_id)
+            raise
+    else:
+        if plan is not None and cursor._conn._pipeline is None:
+            _answered(cursor, watch, plan, write_id, params)
+        return
+    # It did nothing, and nothing is lost with it. As it was written it fails as it would have, or our part was wrong.
+    watch.expected = True
+    yield from execute(query, params, prepare=prepare, binary=binary)
+    try:
+        watch.untagged(plan)
+        watch.disable(plan)
+    except Exception:
+        watch.failed()
+
+
+def _can_try_again(cursor: Any, watch: Watch, error: BaseException, plan: Plan) -> bool:
+    """Whether a statement may have been refused because of us, and was alone: in a transaction all would be lost."""
+    try:
+        alone = cursor._conn._pipeline is None and watch.pgconn.transaction_status == IDLE
+        if alone and may_be_ours(error, plan):
+            cursor._mussurana_plan = _only_strip(plan)
+            return True
+    except Exception:
+        watch.failed()
+    return False
 
 
 def _begin(connection: Any, watch: Watch) -> PGen:
@@ -554,6 +577,9 @@ def _repair(
     try:
         plan = plan or cursor._mussurana_plan
         if plan is not None and watch.plans is not None:
+            if may_be_ours(error, plan) and cursor._conn._pipeline is None:  # then see to it after the transaction
+                given = params if plan.injection is None else plan.injection(params, write_id)
+                watch.suspect = plan, as_sent(cursor, plan.text, given), as_sent(cursor, query, params)
             repair_error(error, cursor, plan, query, params, write_id, watch.plans.catalog)
     except Exception:
         watch.failed()

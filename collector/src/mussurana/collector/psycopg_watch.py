@@ -90,6 +90,7 @@ class Watch:
         self.implicit = False  # the transaction is a statement's own, or that of a pipeline
         self.implicit_failed = False
         self.streamed = False  # rows came one by one, and a pipeline would go on so
+        self.suspect: tuple[Plan, Any, Any] | None = None  # refused in a transaction; what was sent, and the original
 
     # Between transactions
 
@@ -99,6 +100,8 @@ class Watch:
             now_ns = time_ns()
             if now_ns >= self.renew_ns or self.plans is None:
                 return now_ns >= self.renew_ns
+            if self.suspect is not None:
+                return True
             transactions = self.transactions
             return transactions is not None and transactions.session.fence_due(now_ns) and not transactions.prepared
         except Exception:
@@ -108,6 +111,8 @@ class Watch:
     def between(self) -> PGen:
         """Read the catalog if it is time, then fence if it is time. Pre: the connection is idle and in no pipeline."""
         try:
+            if self.suspect is not None:
+                yield from self._blame()
             if time_ns() >= self.renew_ns:
                 yield from self._renew()
             transactions = self.transactions
@@ -117,6 +122,26 @@ class Watch:
             logger.debug("between transactions: %s", error)
         except Exception:
             self.failed()
+
+    def _blame(self) -> PGen:
+        """Find out whether a statement was refused because of what we made of it, without running it."""
+        assert self.suspect is not None
+        (plan, *queries), self.suspect = self.suspect, None
+        taken = []
+        for query in queries:
+            self.pgconn.send_query_params(b"EXPLAIN " + query.query, query.params, query.types, query.formats)
+            results = yield from generators.execute(self.pgconn)
+            taken.append(results[-1].status == TUPLES_OK)
+        if taken == [False, True]:
+            self.disable(plan)
+
+    def disable(self, plan: Plan) -> None:
+        """The database does not take what we made of a statement. Look at the catalog again: it may not be ours."""
+        logger.warning("a statement is not recorded any more, since the database refused it with our changes")
+        if self.plans is not None:
+            self.plans.disable(plan)
+        schema_changed(self._database())
+        self.renew_ns = 0
 
     def end_streaming(self) -> PGen:
         """Lead libpq out of single-row mode by an empty query.
