@@ -21,6 +21,7 @@ from mussurana.collector.sql.query import skip_with
 from mussurana.collector.sql.select import plan_select
 from mussurana.collector.sql.splice import PARAMETER_NAME, AtPlaces
 from mussurana.collector.sql.tokens import FORMAT, NONE, QMARK, RAW, NotUnderstood, Token, tokenize
+from mussurana.collector.sql.whole_rows import without_whole_rows
 from mussurana.collector.sql.writes import plan_write
 
 PLANS_MAX = 2000
@@ -152,6 +153,11 @@ class Plans:
         if len(parts) > 1:
             return self._several(draft, parts)
         end = parts[0][0]
+        written_out = without_whole_rows(draft, end)
+        if written_out != text:
+            plan = self._make_whole(written_out, style)
+            plan.original, plan.statement = text, _for_people(text, draft.tokens)
+            return plan
         tokens = draft.tokens[:end]
         control = parse_control(tokens)
         if control is not None and tokens[0].word not in ("CREATE", "SELECT"):
