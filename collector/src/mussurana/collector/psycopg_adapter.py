@@ -908,6 +908,14 @@ def watch_connection(connection: Any, settings: Settings | None = None) -> bool:
     return True
 
 
+def show_recorded_factories(connection: Any) -> None:
+    """Where psycopg's own names stand for our cursors, a connection's factories are the same as theirs."""
+    for name in ("cursor_factory", "server_cursor_factory"):
+        factory = getattr(connection, name)
+        if factory.__module__ == "psycopg":
+            setattr(connection, name, recorded(factory))
+
+
 def stop_watching() -> None:
     """Let all connections go on as if we had never been."""
     for connection in list(_watched):
@@ -916,6 +924,9 @@ def stop_watching() -> None:
         base = _plain.get(type(connection))
         if base is not None:
             connection.__class__ = base
+        for name in ("cursor_factory", "server_cursor_factory"):
+            factory = getattr(connection, name)
+            setattr(connection, name, _plain.get(factory, factory))
         if watch is not None and watch.transactions is not None:
             watch.transactions.session.close()
 
