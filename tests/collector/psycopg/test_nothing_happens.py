@@ -78,6 +78,7 @@ def test_an_idle_pool_costs_nothing_for_a_day(made: Recording, clock: Clock) -> 
     with pool_of(made) as pool:
         use_all(pool)
         assert metrics.fences_issued == CONNECTIONS
+        assert made.recorder.flush(10)
         clock.leap(10)  # now all sessions are idle, and say so
         time.sleep(2.5)
         before = epoch(made), metrics.fences_issued, metrics.fragments_spooled, metrics.bytes_spooled
