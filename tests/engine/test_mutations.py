@@ -300,6 +300,16 @@ def without_ambiguity(original: Callable[..., resolve.Resolved], history: Histor
     return replace(original(history, split), ambiguous_reads=0)
 
 
+def without_new_rows(original: Callable[..., resolve.Resolved], history: History, split: bool) -> resolve.Resolved:
+    whole = original(history, split)
+    return replace(whole, version_new=np.zeros_like(whole.version_new))
+
+
+def only_new_rows(original: Callable[..., resolve.Resolved], history: History, split: bool) -> resolve.Resolved:
+    whole = original(history, split)
+    return replace(whole, version_new=(whole.version_txn >= 0) & split)
+
+
 def in_doubt_precedes_later(monkeypatch: pytest.MonkeyPatch) -> None:
     def session_pairs(original: Callable[..., Any], session: Any, status: Any) -> Any:
         return original(session, np.zeros_like(status))
@@ -370,6 +380,8 @@ CHANGE_VERDICTS: dict[str, Patch] = {
     "who is in doubt comes before nobody in its session": in_doubt_precedes_later,
     "who is in doubt comes after its session's earlier ones": in_doubt_follows_nobody,
     "reads of a repeated value leave a doubt": with_resolved(without_ambiguity),
+    "a new row is another row": with_resolved(without_new_rows),
+    "whoever writes a row that is there overlaps nobody": with_resolved(only_new_rows),
 }
 
 SAVE_WORK: dict[str, Patch] = {

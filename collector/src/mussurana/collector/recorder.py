@@ -25,8 +25,9 @@ happens on it:
     session.close()
 
 In the background `extract(observation, sink)` is called for each observation and tells the sink (extraction.py):
-`sink.read(key_name, version)`, `.write(key_name, version)`, `.update(key_name, version, previous)`,
-`.delete(key_name, version, previous)`, `.absent(key_name)`, `.statement(text)`, `.lose(version)`.
+`sink.read(key_name, version)`, `.write(key_name, version)`, `.insert(key_name, version)`,
+`.update(key_name, version, previous)`, `.delete(key_name, version, previous)`, `.absent(key_name)`,
+`.statement(text)`, `.lose(version)`.
 
 Nothing here blocks or raises: a failure is counted, and what it cost is declared as a gap. Nothing here looks at the
 disk or the network, but for one thing: the first session of a process makes its folder in the spool, whose name
