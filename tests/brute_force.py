@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import chain, combinations
 from math import inf
 
-from mussurana.verifier.history import INITIAL, NO_VALUE, UNKNOWN_TIME, History, Kind, Status
+from mussurana.verifier.history import INITIAL, NO_ROW, NO_VALUE, UNKNOWN_TIME, History, Kind, Status
 from mussurana.verifier.verdict import Settings
 
 Snapshot = dict[int, tuple[int, ...]]
@@ -27,6 +27,7 @@ class Transaction:
     commit: tuple[float, float]
     ops: list[tuple[Kind, int, int, int, tuple[int, ...]]]
     writes: set[int] = field(default_factory=set)
+    inserts: set[int] = field(default_factory=set)  # of these, the keys where it first began a row
 
 
 def brute_force(history: History, settings: Settings) -> bool:
@@ -59,6 +60,7 @@ def parse(history: History, t: int) -> Transaction:
         )
         for o in history.operations(t)
     ]
+    writes = [(key, previous) for kind, key, _, previous, _ in ops if kind in (Kind.WRITE, Kind.APPEND)]
     return Transaction(
         number=t,
         session=int(history.session[t]),
@@ -66,7 +68,8 @@ def parse(history: History, t: int) -> Transaction:
         begin=(start, end if begun_ns is None else begun_ns),
         commit=(start if commit_ns is None else commit_ns, end),
         ops=ops,
-        writes={key for kind, key, *_ in ops if kind in (Kind.WRITE, Kind.APPEND)},
+        writes={key for key, _ in writes},
+        inserts={key for key, previous in dict(reversed(writes)).items() if previous == NO_ROW},
     )
 
 
@@ -124,9 +127,9 @@ class Orders:
         for place, u in enumerate(committed):
             if place < k and (t, u) in self.begin_before_commit:
                 return False
-            if place >= k and ((u, t) in self.commit_before_begin or t.writes & u.writes):
+            if place >= k and ((u, t) in self.commit_before_begin or (t.writes - t.inserts) & u.writes):
                 return False
-        return explains(snapshot, t)
+        return explains(snapshot, t, set() if self.serial else t.inserts)
 
 
 def install(t: Transaction, snapshot: Snapshot) -> Snapshot:
@@ -139,17 +142,18 @@ def install(t: Transaction, snapshot: Snapshot) -> Snapshot:
     return after
 
 
-def explains(snapshot: Snapshot, t: Transaction) -> bool:
-    """Whether t sees what it saw if it runs alone on a copy of the snapshot."""
+def explains(snapshot: Snapshot, t: Transaction, inserts: set[int]) -> bool:
+    """Whether t sees what it saw if it runs alone on a copy of the snapshot, where `inserts` may stand beside a row."""
     mine = dict(snapshot)
     for kind, key, value, previous, seen in t.ops:
         now = mine.get(key, ())
         last = now[-1] if now else INITIAL
-        if kind == Kind.READ and value != last:
+        beside = snapshot.get(key, (INITIAL,))[-1] if key in inserts else last
+        if kind == Kind.READ and value not in (last, beside):
             return False
         if kind == Kind.READ_LIST and seen != now:
             return False
-        if kind in (Kind.WRITE, Kind.APPEND) and previous not in (NO_VALUE, last):
+        if kind in (Kind.WRITE, Kind.APPEND) and previous not in (NO_VALUE, NO_ROW, last):
             return False
         if kind == Kind.WRITE:
             mine[key] = (value,)

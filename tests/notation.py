@@ -7,6 +7,7 @@ Transactions are numbered as they are written: all of the first session, then al
 
     x:=1        wrote version 1 of register x
     x:=2<1      wrote version 2 of x, which replaced version 1 (x:=2<_ replaced the initial version)
+    x:=2<new    wrote version 2 of x where there was no row
     x==1        read version 1 of x; x==_ read the initial version
     x+=1        appended 1 to list x
     x==(1 2)    read list x and saw 1, then 2; x==() saw it empty
@@ -26,12 +27,12 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 
-from mussurana.verifier.history import INITIAL, NO_VALUE, UNKNOWN_TIME, History, HistoryBuilder, Kind, Status
+from mussurana.verifier.history import INITIAL, NO_ROW, NO_VALUE, UNKNOWN_TIME, History, HistoryBuilder, Kind, Status
 
 _TRANSACTION = re.compile(r"\s*\[(?P<ops>[^\]]*)\](?P<status>[!?]?)(?:@(?P<times>[\d.\-]+))?")
 _OPERATION = re.compile(
     r"\s*(?P<key>\w+)(?:"
-    r":=(?P<write>-?\d+)(?:<(?P<previous>_|-?\d+))?"
+    r":=(?P<write>-?\d+)(?:<(?P<previous>_|new|-?\d+))?"
     r"|==(?P<read>_|-?\d+)"
     r"|\+=(?P<append>-?\d+)"
     r"|==\((?P<list>[\d\s-]*)\)"
@@ -94,7 +95,7 @@ def _operations(build: HistoryBuilder, text: str) -> None:
 
 
 def _version(text: str) -> int:
-    return INITIAL if text == "_" else int(text)
+    return INITIAL if text == "_" else NO_ROW if text == "new" else int(text)
 
 
 def show(history: History) -> str:
@@ -121,7 +122,7 @@ def _show_operation(history: History, op: int) -> str:
 
 
 def _show_version(value: int) -> str:
-    return "_" if value == INITIAL else str(value)
+    return "_" if value == INITIAL else "new" if value == NO_ROW else str(value)
 
 
 def _show_times(history: History, txn: int) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from random import Random
 
-from mussurana.verifier.history import INITIAL, NO_VALUE, UNKNOWN_TIME, History, HistoryBuilder, Kind, Status
+from mussurana.verifier.history import INITIAL, NO_ROW, NO_VALUE, UNKNOWN_TIME, History, HistoryBuilder, Kind, Status
 from mussurana.verifier.verdict import Settings
 
 LEVELS = ("serializable", "strict-serializable", "adya-si", "generalized-si", "strong-session-si", "strong-si")
@@ -94,6 +94,7 @@ class ToyDatabase:
         self.past = [(self.committed, self.versions)]
         self.read_share = rng.choice((0.3, 0.5, 0.7))
         self.replaced_share = rng.choice((0.0, 0.0, 0.4, 1.0))
+        self.inserted_share = rng.choice((0.0, 0.0, 0.3, 0.8))
         self.clock = 5
 
     def run(self) -> list[Draft]:
@@ -132,13 +133,15 @@ class Running:
         age = rng.choice((1, 2, 2, 3)) if db.style == "stale snapshot" else 1
         self.snapshot, self.versions = db.past[-min(age, len(db.past))]
         self.own: dict[str, list[int]] = {}
+        self.inserted: set[str] = set()  # keys where the first write began a row
         self.timed = timed
         begin = db.clock - rng.choice((0, 0, 1, 3)) if timed else None
         begun = db.clock + rng.choice((0, 0, 1)) if timed and rng.random() < 0.5 else None
         self.draft = Draft(session, Status.COMMITTED, [begin, begun, None, None], [])
 
     def state(self, db: ToyDatabase, key: str) -> list[int]:
-        if key in self.own:
+        beside = key in self.inserted and db.style != "serial" and db.rng.random() < 0.3  # the row of the snapshot
+        if key in self.own and not beside:
             return self.own[key]
         if db.style == "anything":
             written = db.values[key]
@@ -165,13 +168,18 @@ class Running:
         if key in db.lists:
             self.draft.ops.append(Operation(Kind.APPEND, key, value))
         else:
+            last = self.own[key][-1] if key in self.own else last
             previous = last if db.rng.random() < db.replaced_share else NO_VALUE
+            if db.rng.random() < db.inserted_share:
+                previous = NO_ROW
+                if key not in self.own:
+                    self.inserted.add(key)
             self.draft.ops.append(Operation(Kind.WRITE, key, value, previous))
         self.own[key] = [*state, value]
 
     def end(self, db: ToyDatabase) -> None:
         rng = db.rng
-        overtaken = any(db.versions[key] != self.versions[key] for key in self.own)
+        overtaken = any(db.versions[key] != self.versions[key] for key in set(self.own) - self.inserted)
         takes_effect = rng.random() < 0.93 and not ("snapshot" in db.style and overtaken and rng.random() < 0.8)
         in_doubt = rng.random() < 0.12
         self.draft.status = Status.IN_DOUBT if in_doubt else Status.COMMITTED if takes_effect else Status.ABORTED
@@ -189,7 +197,7 @@ class Running:
 def spoil_read(rng: Random, drafts: list[Draft]) -> None:
     """Let a read, or a write that names what it replaced, have seen another version."""
     ops = [op for draft in drafts for op in draft.ops]
-    reads = [op for op in ops if op.kind in (Kind.READ, Kind.READ_LIST) or op.previous != NO_VALUE]
+    reads = [op for op in ops if op.kind in (Kind.READ, Kind.READ_LIST) or op.previous not in (NO_VALUE, NO_ROW)]
     if not reads:
         return
     op = rng.choice(reads)

@@ -50,11 +50,13 @@ def is_valid(history: History, settings: Settings, order: list[int]) -> bool:
         snapshots.append(install(t, snapshots[-1]))
     for t in committed:
         begin, commit = place[2 * t.number], place[2 * t.number + 1]
-        if not explains(snapshots[sum(place[2 * u.number + 1] < begin for u in committed)], t):
+        inserts = set() if orders.serial else t.inserts
+        if not explains(snapshots[sum(place[2 * u.number + 1] < begin for u in committed)], t, inserts):
             return False
         for u in committed:
             u_begin, u_commit = place[2 * u.number], place[2 * u.number + 1]
-            if u is not t and t.writes & u.writes and u_begin < commit and begin < u_commit:
+            overlap = u is not t and u_begin < commit and begin < u_commit
+            if overlap and u_commit < commit and (t.writes - t.inserts) & u.writes:
                 return False
             if (t, u) in orders.commit_before_begin and commit > u_begin:
                 return False

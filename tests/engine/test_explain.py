@@ -12,6 +12,7 @@ from mussurana.verifier.engine.cdcl import solve
 from mussurana.verifier.engine.decide import decide
 from mussurana.verifier.engine.resolve import resolve, restrict
 from mussurana.verifier.explain.shrink import suspects, with_observers
+from mussurana.verifier.levels import LEVELS
 from mussurana.verifier.verdict import Counterexample, Rejected, Settings
 from tests.notation import h
 from tests.random_history import random_history, random_settings
@@ -33,7 +34,7 @@ def test_suspects_are_refused_on_their_own() -> None:
     for seed in range(1500):
         rng = Random(seed)
         history, settings = random_history(rng), random_settings(rng)
-        resolved = resolve(history)
+        resolved = resolve(history, LEVELS[settings.level].split)
         decision = decide(resolved, settings, solve)
         if resolved.impossible or not decision.refused:
             continue
@@ -48,7 +49,7 @@ def test_no_transaction_of_a_counterexample_can_be_left_out() -> None:
         rng = Random(seed)
         history, settings = random_history(rng), random_settings(rng)
         verdict = check(history, settings).verdict
-        resolved = resolve(history)
+        resolved = resolve(history, LEVELS[settings.level].split)
         if not isinstance(verdict, Rejected) or resolved.impossible:
             continue
         txns = [transaction.txn for transaction in verdict.counterexample.transactions]

@@ -124,7 +124,7 @@ def incomplete_proofs() -> Iterator[Case]:
 def innocent_suspects() -> Iterator[Case]:
     """Refused cases in which none of the sets of transactions to blame is refused on its own."""
     for case in battery():
-        resolved = resolve.resolve(case.history)
+        resolved = resolve.resolve(case.history, LEVELS[case.settings.level].split)
         if case.acceptable or case.repeats or resolved.impossible:
             continue
         suspects = shrink.suspects(decide.decide(resolved, case.settings, cdcl.solve))
@@ -276,28 +276,38 @@ def always_with_sessions_first(monkeypatch: pytest.MonkeyPatch) -> None:
 # Resolving
 
 
-def with_resolved(change: Callable[[Callable[[History], resolve.Resolved], History], resolve.Resolved]) -> Patch:
+def with_resolved(change: Callable[..., resolve.Resolved]) -> Patch:
     return lambda monkeypatch: wrap(monkeypatch, check, "resolve", change)
 
 
 def without_anomaly(what: int) -> Patch:
-    def resolved(original: Callable[[History], resolve.Resolved], history: History) -> resolve.Resolved:
-        whole = original(history)
+    def resolved(original: Callable[..., resolve.Resolved], history: History, split: bool) -> resolve.Resolved:
+        whole = original(history, split)
         return replace(whole, impossible=tuple(one for one in whole.impossible if one.what != what))
 
     return with_resolved(resolved)
 
 
 def in_doubt_as(status: Status) -> Patch:
-    def resolved(original: Callable[[History], resolve.Resolved], history: History) -> resolve.Resolved:
+    def resolved(original: Callable[..., resolve.Resolved], history: History, split: bool) -> resolve.Resolved:
         decided = np.where(history.status == Status.IN_DOUBT, status, history.status).astype(np.uint8)
-        return replace(original(replace(history, status=decided)), history=history)
+        return replace(original(replace(history, status=decided), split), history=history)
 
     return with_resolved(resolved)
 
 
-def without_ambiguity(original: Callable[[History], resolve.Resolved], history: History) -> resolve.Resolved:
-    return replace(original(history), ambiguous_reads=0)
+def without_ambiguity(original: Callable[..., resolve.Resolved], history: History, split: bool) -> resolve.Resolved:
+    return replace(original(history, split), ambiguous_reads=0)
+
+
+def without_new_rows(original: Callable[..., resolve.Resolved], history: History, split: bool) -> resolve.Resolved:
+    whole = original(history, split)
+    return replace(whole, version_new=np.zeros_like(whole.version_new))
+
+
+def only_new_rows(original: Callable[..., resolve.Resolved], history: History, split: bool) -> resolve.Resolved:
+    whole = original(history, split)
+    return replace(whole, version_new=(whole.version_txn >= 0) & split)
 
 
 def in_doubt_precedes_later(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -370,6 +380,8 @@ CHANGE_VERDICTS: dict[str, Patch] = {
     "who is in doubt comes before nobody in its session": in_doubt_precedes_later,
     "who is in doubt comes after its session's earlier ones": in_doubt_follows_nobody,
     "reads of a repeated value leave a doubt": with_resolved(without_ambiguity),
+    "a new row is another row": with_resolved(without_new_rows),
+    "whoever writes a row that is there overlaps nobody": with_resolved(only_new_rows),
 }
 
 SAVE_WORK: dict[str, Patch] = {

@@ -29,7 +29,7 @@ from mussurana.verifier.engine.resolve import (
     NEVER_WRITTEN,
     RESOLVED,
 )
-from mussurana.verifier.history import INITIAL, NO_VALUE, History, Kind, Status
+from mussurana.verifier.history import INITIAL, NO_ROW, NO_VALUE, History, Kind, Status
 
 Edge = tuple[int, int]
 Matrix = npt.NDArray[np.bool_]
@@ -111,7 +111,7 @@ def chains_by_key(graph: Graph) -> dict[int, tuple[Chain, list[Chain]]]:
         chain = Chain(
             head,
             tail,
-            int(graph.begin[first]) if first >= 0 else -1,
+            int((graph.commit if graph.version_new[head] else graph.begin)[first]) if first >= 0 else -1,
             int(graph.commit[first]) if first >= 0 else -1,
             int(graph.commit[last]) if last >= 0 else -1,
             tuple(readers[tail]),
@@ -250,11 +250,12 @@ class Scanned:
     seen_op: list[int]
     first_in_txn: list[int]
     final: list[int]
+    new_row: list[int]
     bad: list[int]
 
 
-def scan_by_hand(history: History) -> Scanned:
-    columns = Scanned(*([0] * history.op_count for _ in range(4)))
+def scan_by_hand(history: History, split: bool) -> Scanned:
+    columns = Scanned(*([0] * history.op_count for _ in range(5)))
     for txn in range(history.txn_count):
         own: dict[int, list[int]] = defaultdict(list)  # the writes made so far, by key
         outside: dict[int, int] = {}  # the version of others that was seen first, by key
@@ -273,9 +274,12 @@ def scan_by_hand(history: History) -> Scanned:
                     columns.bad[op] = INTERNAL
                 continue
             saw = int(history.value[op] if kind == Kind.READ else history.previous[op])
-            if saw != NO_VALUE and mine:
+            is_new = split and bool(own[key]) and history.previous[own[key][0]] == NO_ROW
+            if saw == NO_VALUE or (kind != Kind.READ and saw == NO_ROW):
+                pass
+            elif mine and (saw == mine[-1] or kind != Kind.READ or not is_new):
                 columns.bad[op] = INTERNAL if saw != mine[-1] else 0
-            elif saw != NO_VALUE:
+            else:
                 columns.seen_op[op] = int(key not in outside)
                 columns.bad[op] = INTERNAL if outside.setdefault(key, saw) != saw else 0
             if kind != Kind.READ:
@@ -283,6 +287,7 @@ def scan_by_hand(history: History) -> Scanned:
         for writes in own.values():
             for at, write in enumerate(writes):
                 columns.first_in_txn[write] = int(at == 0)
+                columns.new_row[write] = int(split and history.previous[writes[0]] == NO_ROW)
                 columns.final[write] = int(at == len(writes) - 1)
     return columns
 

@@ -8,6 +8,8 @@ from typing import Any
 
 from mussurana.verifier.history import (
     INITIAL,
+    NO_ROW,
+    NO_VALUE,
     UNKNOWN_TIME,
     History,
     HistoryBuilder,
@@ -72,7 +74,9 @@ def random_history(rng: random.Random, shape: Shape) -> History:
                     build.append(key, value)
                 else:
                     known = shape.previous and written[key] and rng.random() < 0.3
-                    build.write(key, value, **({"previous": rng.choice(written[key])} if known else {}))
+                    inserted = shape.previous and rng.random() < 0.2
+                    previous = NO_ROW if inserted else rng.choice(written[key]) if known else NO_VALUE
+                    build.write(key, value, previous)
                 written[key].append(value)
             elif key in list_keys:
                 build.read_list(key, written[key][: rng.randint(0, len(written[key]))])

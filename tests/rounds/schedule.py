@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from random import Random
 
 from mussurana.wire import history_pb2 as wire
-from tests.rounds.world import Collector, Event, Item, Transaction, World
+from tests.rounds.world import NEW_ROW, NOT_RECORDED, Collector, Event, Item, Transaction, World
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,8 @@ def _fragment(
 
 def write_columns(fragment: wire.Fragment, txns: list[Transaction]) -> None:
     ops = [op for txn in txns for op in txn.ops]
-    kinds: list[int] = [wire.READ if not op.is_write else wire.WRITE if op.previous < 0 else wire.UPDATE for op in ops]
+    writes = {NOT_RECORDED: wire.WRITE, NEW_ROW: wire.INSERT}
+    kinds: list[int] = [writes.get(op.previous, wire.UPDATE) if op.is_write else wire.READ for op in ops]
 
     def pack(code: str, values: list[int]) -> bytes:
         return struct.pack(f"<{len(values)}{code}", *values)

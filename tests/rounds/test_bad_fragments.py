@@ -33,7 +33,7 @@ WRONG = [
     ("txn_session", put("txn_session", b"\xff" * 8)),
     ("txn_status", put("txn_status", b"\0\3")),
     ("op_kind", put("txn_op_count", struct.pack("<2I", 2, 2**32 - 1))),
-    ("op_kind", put("op_kind", b"\0\5\2")),
+    ("op_kind", put("op_kind", b"\0\6\2")),
     ("op_version", put("op_version", longs(0, version("a8"), 2**63))),
     ("op_version", put("op_version", longs(0, 0, version("a9")))),
     ("op_version", put("op_version", longs(0, version("a8"), version("z1")))),

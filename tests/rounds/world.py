@@ -11,11 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from random import Random
 
-from mussurana.verifier.history import INITIAL, NO_VALUE, UNKNOWN_TIME, History, HistoryBuilder, Status
+from mussurana.verifier.history import INITIAL, NO_ROW, NO_VALUE, UNKNOWN_TIME, History, HistoryBuilder, Status
 from mussurana.wire import FENCE_KEY, write_id
 
 STYLES = ("serial", "serial", "snapshot", "snapshot", "stale snapshot", "read committed", "anything")
 STEP_NS = 1_000_000_000
+
+NOT_RECORDED, NEW_ROW = -1, -2  # in place of the version that a write replaced
 
 
 @dataclass
@@ -23,12 +25,12 @@ class Operation:
     is_write: bool
     key: int
     version: int
-    previous: int = -1  # for writes: the version replaced, -1 if not recorded
+    previous: int = NOT_RECORDED  # for writes: the version replaced, NOT_RECORDED or NEW_ROW
     number: int = -1
 
     @property
     def seen(self) -> int:
-        """The version it saw, -1 for none."""
+        """The version it saw; below 0 for none."""
         return self.previous if self.is_write else self.version
 
     def see(self, version: int) -> None:
@@ -96,6 +98,7 @@ class Running:
     snapshot: dict[int, int]
     seen_count: dict[int, int]
     own: dict[int, int] = field(default_factory=dict)
+    inserted: set[int] = field(default_factory=set)  # keys where the first write began a row
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,7 @@ class Shape:
     read_share: float
     late_read_share: float  # towards the end, when much has been forgotten
     replaced_share: float  # of the writes that say what they replaced
+    inserted_share: float  # of the writes that begin a row
     fence_every: int
     fence_races: float  # of the fences that somebody else overtakes, so that they are tried again
     in_doubt: float
@@ -130,6 +134,7 @@ class Shape:
             read_share=read_share,
             late_read_share=0.8 if blind else read_share,
             replaced_share=0.0 if blind else rng.choice((0.0, 0.3, 1.0)),
+            inserted_share=rng.choice((0.0, 0.0, 0.2, 0.8)),
             fence_every=rng.choice((1, 2, 3) if blind else (1, 2, 3, 5, 10)),
             fence_races=rng.choice((0.0, 0.0, 0.3)),
             in_doubt=rng.choice((0.0, 0.0, 0.1, 0.3)),
@@ -226,7 +231,8 @@ class World:
     def _operate(self, running: Running) -> None:
         rng = self.rng
         key = rng.choice(self.keys)
-        if key in running.own:
+        beside = key in running.inserted and self.style != "serial" and rng.random() < 0.3  # the row of the snapshot
+        if key in running.own and not beside:
             seen = running.own[key]
         elif self.style == "anything":
             seen = rng.choice([0, *self.all_versions.get(key, [])])
@@ -242,7 +248,13 @@ class World:
                 return
         version = running.txn.session.collector.write_id()
         self.all_versions.setdefault(key, []).append(version)
-        ops.append(Operation(True, key, version, seen if rng.random() < self.shape.replaced_share else -1))
+        replaced = running.own.get(key, seen)
+        previous = replaced if rng.random() < self.shape.replaced_share else NOT_RECORDED
+        if rng.random() < self.shape.inserted_share:
+            previous = NEW_ROW
+            if key not in running.own:
+                running.inserted.add(key)
+        ops.append(Operation(True, key, version, previous))
         running.own[key] = version
 
     def _end(self, running: Running) -> None:
@@ -253,7 +265,8 @@ class World:
             outside = (op for op in txn.ops if op.seen >= 0 and op.seen not in own)
             overtaken = any(self.state.get(op.key, 0) != op.seen for op in outside)
         else:
-            overtaken = any(self.counts.get(key, 0) != running.seen_count.get(key, 0) for key in running.own)
+            replaced = set(running.own) - running.inserted
+            overtaken = any(self.counts.get(key, 0) != running.seen_count.get(key, 0) for key in replaced)
         refused = overtaken and (self.style == "serial" or "snapshot" in self.style)
         takes_effect = rng.random() < 0.93 and not refused
         txn.status = Status.COMMITTED if takes_effect else Status.ABORTED
@@ -304,7 +317,7 @@ class World:
                 self._install({FENCE_KEY: version})
             if self.rng.random() < 0.5:
                 txn.ops.append(Operation(False, FENCE_KEY, seen))
-                seen = -1
+                seen = NOT_RECORDED
             txn.ops.append(Operation(True, FENCE_KEY, version, seen))
         if txn.status == Status.COMMITTED:
             session.must_fence = False
@@ -400,7 +413,8 @@ class World:
             )
             for op in txn.ops:
                 if op.is_write:
-                    previous = NO_VALUE if op.previous < 0 else op.previous or INITIAL
+                    unknown = {NOT_RECORDED: NO_VALUE, NEW_ROW: NO_ROW, 0: INITIAL}
+                    previous = unknown.get(op.previous, op.previous)
                     build.write(str(op.key), op.version, previous)
                 else:
                     build.read(str(op.key), op.version or INITIAL)

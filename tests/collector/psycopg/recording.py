@@ -17,10 +17,13 @@ from mussurana.collector.psycopg_adapter import AsyncConnection, Connection
 from mussurana.collector.recorder import Recorder, recorder_for
 from mussurana.collector.settings import Settings
 from mussurana.verifier.engine.check import check
-from mussurana.verifier.formats.spool import read
+from mussurana.verifier.formats.spool import folders_of, read
 from mussurana.verifier.history import History
+from mussurana.verifier.rounds.machine import Verifier
+from mussurana.verifier.rounds.outcome import RoundOutcome
 from mussurana.verifier.verdict import Settings as CheckSettings
 from mussurana.verifier.verdict import Verdict
+from mussurana.wire import history_pb2, segments
 from tests.collector.postgres import Database
 
 NEWEST = pytest.mark.parametrize("postgres", [18], indirect=True)
@@ -98,3 +101,24 @@ def recording(database: Database, spool: Path, **settings: Any) -> Iterator[Reco
 def plain(database: Database, query: str) -> list[tuple[Any, ...]]:
     with psycopg.connect(database.conninfo) as connection:
         return connection.execute(query.encode()).fetchall()
+
+
+def online(spool: Path, *levels: str) -> list[RoundOutcome]:
+    """What the daemon's rounds say of a spool: one round for each fragment, and one when nobody waits any more."""
+    machine = Verifier([CheckSettings(level) for level in levels])
+    fragments = []
+    for folder in folders_of(spool):
+        collector = b""
+        for found in segments.read_from(folder):
+            assert not isinstance(found, segments.Damage)
+            upload = history_pb2.Upload.FromString(found.payload)
+            if upload.WhichOneof("message") == "hello":
+                collector = upload.hello.collector
+            else:
+                fragments.append((upload.fragment.sealed_ns, collector, upload.fragment))
+    outcomes: list[RoundOutcome] = []
+    sealed_ns = 0
+    for sealed_ns, collector, fragment in sorted(fragments, key=lambda each: each[0]):
+        machine.feed(collector, fragment, sealed_ns)
+        outcomes += machine.step(sealed_ns, force=True)
+    return outcomes + machine.step(sealed_ns + machine.limits.wait_ns_max + 1, force=True)

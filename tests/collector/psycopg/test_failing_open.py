@@ -35,6 +35,7 @@ HOOKS: list[tuple[Any, str]] = [
     (Watch, "_renew"),
     (Watch, "_fence"),
     (Watch, "_text"),
+    (Watch, "_blame"),
     (Plans, "find"),
     (Plans, "taint"),
     (Plan, "layout_for"),
@@ -51,12 +52,15 @@ HOOKS: list[tuple[Any, str]] = [
     (psycopg_lane, "Converted"),
     (psycopg_lane.Converted, "values"),
     (psycopg_watch, "repair_error"),
+    (psycopg_adapter, "may_be_ours"),
+    (psycopg_watch, "may_be_ours"),
+    (psycopg_watch, "as_sent"),
     (psycopg_watch, "postgres_catalog"),
     (psycopg_watch, "layout_of"),
 ]
 
 # These are about what an error says, so with them errors say something else.
-SHOWN_IN_ERRORS = {"repair_error"}
+SHOWN_IN_ERRORS = {"repair_error", "may_be_ours", "as_sent"}
 
 
 class Injected(Exception):

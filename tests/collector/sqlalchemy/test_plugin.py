@@ -65,11 +65,11 @@ def compare(urls: tuple[str, str], spool: Path) -> None:
 
 def check_operations(spool: Path) -> None:
     counted = operations(spool)
-    assert counted["WRITE", "accounts"] >= 29, counted
+    assert counted["INSERT", "accounts"] >= 29, counted
     assert counted["UPDATE", "accounts"] > 0
     assert counted["READ", "accounts"] > 0
     assert counted["DELETE", "accounts"] == 2
-    assert counted["WRITE", "authors"] == 2
+    assert counted["INSERT", "authors"] == 2
     assert counted["DELETE", "books"] == 2
     assert counted["UPDATE", "books"] == 1
     assert counted["READ_ABSENT", "authors"] >= 1
@@ -123,7 +123,7 @@ def test_the_url_alone_is_enough(database: Database, spool: Path) -> None:
     with engine.begin() as connection:
         connection.execute(accounts.insert(), {"id": 1, "owner": "Ada"})
     engine.dispose()
-    assert operations(spool)["WRITE", "accounts"] == 1
+    assert operations(spool)["INSERT", "accounts"] == 1
 
 
 @NEWEST
@@ -135,7 +135,7 @@ def test_sessions_follow_the_pool(database: Database, spool: Path, pool: Any) ->
         with engine.begin() as connection:
             connection.execute(accounts.insert(), {"id": number, "owner": "Ada"})
     engine.dispose()
-    assert operations(spool)["WRITE", "accounts"] == 3
+    assert operations(spool)["INSERT", "accounts"] == 3
 
 
 @NEWEST
@@ -150,7 +150,7 @@ def test_a_connection_that_a_creator_made_is_adopted(database: Database, spool: 
     with engine.begin() as connection:
         connection.execute(accounts.insert(), {"id": 1, "owner": "Ada"})
     engine.dispose()
-    assert operations(spool)["WRITE", "accounts"] == 1
+    assert operations(spool)["INSERT", "accounts"] == 1
 
 
 def test_a_connection_that_cannot_be_adopted_is_said_to_be_unrecorded(tmp_path: Path, spool: Path) -> None:
@@ -194,4 +194,4 @@ def test_wrapping_twice_is_harmless(two_sqlite: tuple[str, str], spool: Path) ->
     with engine.begin() as connection:
         connection.execute(accounts.insert(), {"id": 1, "owner": "Ada"})
     engine.dispose()
-    assert operations(spool)["WRITE", "accounts"] == 1
+    assert operations(spool)["INSERT", "accounts"] == 1

@@ -49,12 +49,14 @@ def test_it_records_and_leaves_no_trace(database: Database, tmp_path: Path) -> N
             connection.execute("INSERT INTO t VALUES (2)")
         assert psycopg.ClientCursor(left_open).execute("SELECT * FROM t").fetchall() == [(1,)]
         left_open.commit()
+        assert (left_open.cursor_factory, left_open.server_cursor_factory) == (psycopg.Cursor, psycopg.ServerCursor)
         assert recorder_for(settings).flush(10)
     finally:
         uninstrument()
     assert names() == before
     assert threading.active_count() == threads
     assert type(left_open) is psycopg.Connection
+    assert (left_open.cursor_factory, left_open.server_cursor_factory) == (psycopg.Cursor, psycopg.ServerCursor)
     assert left_open.execute("SELECT id FROM t").fetchall() == [(1,)]
     left_open.close()
     history = read(tmp_path / "spool")

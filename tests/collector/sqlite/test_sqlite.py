@@ -214,3 +214,55 @@ def test_a_file_that_was_put_back_is_found_out(made: Recording) -> None:
     connection.commit()
     connection.close()
     assert isinstance(check(made.history(), CheckSettings("serializable")).verdict, Rejected)
+
+
+def test_a_statement_that_is_refused_with_our_columns_runs_without_them(made: Recording) -> None:
+    update = "UPDATE accounts SET balance = balance + 1 WHERE id = ?"
+    connection = made.connect()
+    connection.execute(update, (1,))
+    connection.commit()
+    with sqlite3.connect(made.path) as plain:
+        plain.execute("ALTER TABLE accounts DROP COLUMN mussurana_prev_wid")
+    plain.close()
+    connection.execute("BEGIN")
+    connection.execute("INSERT INTO orders VALUES (7, 'y', 1)")
+    made_by_another = connection.execute("SELECT balance FROM accounts WHERE id = 1").fetchall()
+    assert made_by_another == [(11,)]
+    connection.execute(update, (1,))
+    connection.commit()
+    for _ in range(2):
+        connection.execute(update, (1,))
+    connection.commit()
+    assert connection.execute("SELECT * FROM accounts WHERE id = 1").fetchall() == [(1, "one", 14)]
+    connection.close()
+    assert isinstance(check(made.history(), CheckSettings("serializable")).verdict, Accepted)
+
+
+def test_an_error_of_the_application_is_its_own(made: Recording) -> None:
+    connection = made.connect()
+    with pytest.raises(sqlite3.OperationalError, match=r"^no such column: missing$"):
+        connection.execute("SELECT missing FROM accounts")
+    connection.execute("UPDATE accounts SET balance = 0 WHERE id = 1")
+    connection.commit()
+    connection.close()
+    assert ("committed", ["w accounts/1"]) in made.transactions()
+
+
+@pytest.mark.parametrize("isolation_level", ["", None])
+def test_of_many_rows_those_that_are_fetched_in_time_are_recorded(made: Recording, isolation_level: Any) -> None:
+    connection = made.connect(isolation_level=isolation_level)
+    connection.executemany("INSERT INTO accounts VALUES (?, NULL, 0)", [(n,) for n in range(10, 2510)])
+    connection.commit()
+    if isolation_level is not None:
+        connection.execute("UPDATE accounts SET balance = 1 WHERE id = 1")  # so that a transaction is open
+    assert len(connection.execute("SELECT id FROM accounts").fetchall()) == 2503
+    connection.commit()
+    rows = made.recorder.coverage.rows()
+    connection.close()
+    history = made.history()
+    reads = int((history.kind == 0).sum())
+    assert reads >= (2503 if isolation_level is not None else 1000)
+    assert [(row.table, row.shape, row.statement_count) for row in rows if "many rows" in row.shape] == [
+        ("accounts", "SELECT of many rows", 1)
+    ]
+    assert isinstance(check(history, CheckSettings("serializable")).verdict, Accepted)

@@ -12,7 +12,8 @@ from random import Random
 
 from mussurana.verifier.engine.graph import Graph, build_graph, keeps_sessions
 from mussurana.verifier.engine.resolve import resolve
-from mussurana.verifier.history import INITIAL, UNKNOWN_TIME, History, HistoryBuilder, Status
+from mussurana.verifier.history import INITIAL, NO_ROW, NO_VALUE, UNKNOWN_TIME, History, HistoryBuilder, Status
+from mussurana.verifier.levels import LEVELS
 from mussurana.verifier.verdict import Settings
 from tests.random_history import SECOND_NS, random_settings
 
@@ -25,6 +26,7 @@ def busy_history(rng: Random, txns: int) -> History:
     jumble = rng.choice((0.0, 0.0, 2.5))
     timed = rng.random() < 0.4
     blind = rng.choice((0.3, 0.6))
+    inserted = rng.choice((0.0, 0.0, 0.3, 0.9))
     written: dict[str, list[int]] = {key: [] for key in keys}
     drafts = [_draft(rng, keys, lists, written, truthful, blind) for _ in range(txns)]
     build = HistoryBuilder()
@@ -47,7 +49,7 @@ def busy_history(rng: Random, txns: int) -> History:
             if write is not None and key in lists:
                 build.append(key, write)
             elif write is not None:
-                build.write(key, write)
+                build.write(key, write, NO_ROW if rng.random() < inserted else NO_VALUE)
     return build.finish()
 
 
@@ -71,9 +73,9 @@ def _draft(
 def busy_graph(seed: int) -> Graph | None:
     """The graph of such a history at some level, or None where two transactions replaced the same version."""
     rng = Random(seed)
-    resolved = resolve(busy_history(rng, rng.randint(5, 18)))
+    history, settings = busy_history(rng, rng.randint(5, 18)), random_settings(rng)
+    resolved = resolve(history, LEVELS[settings.level].split)
     assert not resolved.impossible
-    settings = random_settings(rng)
     graph = build_graph(resolved, settings, keeps_sessions(settings))
     return None if graph.chains.clash is not None else graph
 
@@ -96,7 +98,7 @@ def wide_graph(seed: int) -> Graph:
             elif rng.random() < 0.6:
                 build.read(key, rng.choice(latest[key][-2:]))
     level = rng.choice(("serializable", "strong-session-si"))
-    return build_graph(resolve(build.finish()), Settings(level), True)
+    return build_graph(resolve(build.finish(), LEVELS[level].split), Settings(level), True)
 
 
 @cache

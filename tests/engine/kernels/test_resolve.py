@@ -41,17 +41,18 @@ def spoilt_histories(count: int) -> Iterator[History]:
 class Tables:
     """The arrays that the kernels fill, in the order in which `resolve` has them filled."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: History, split: bool = False) -> None:
         self.history = history
         self.slots = np.full(max(2, 1 << (2 * history.op_count).bit_length()), -1, np.int64)
         self.same_next = np.full(history.op_count, -1, np.int64)
         self.repeats = index_writes(history.kind, history.key, history.value, self.slots, self.same_next)
-        self.seen_op, self.first_in_txn, self.final, self.bad, self.what = (
-            np.zeros(history.op_count, np.uint8) for _ in range(5)
+        self.seen_op, self.first_in_txn, self.final, self.new_row, self.bad, self.what = (
+            np.zeros(history.op_count, np.uint8) for _ in range(6)
         )
         scan_transactions(
             history.op_start, history.kind, history.key, history.value, history.previous, history.list_start,
-            history.list_value, len(history.key_names), self.seen_op, self.first_in_txn, self.final, self.bad,
+            history.list_value, len(history.key_names), split,
+            self.seen_op, self.first_in_txn, self.final, self.new_row, self.bad,
         )  # fmt: skip
         self.op_txn = np.repeat(np.arange(history.txn_count), np.diff(history.op_start))
 
@@ -97,13 +98,16 @@ def test_the_hash_table_may_be_as_full_as_promised() -> None:
 
 @covers(scan_transactions)
 def test_a_transaction_is_scanned_as_if_it_ran_alone() -> None:
-    inconsistent = 0
+    inconsistent = beside_a_new_row = 0
     for history in spoilt_histories(1500):
-        tables, by_hand = Tables(history), scan_by_hand(history)
-        for name in ("seen_op", "first_in_txn", "final", "bad"):
-            assert getattr(tables, name).tolist() == getattr(by_hand, name), f"{name}: {show(history)}"
-        inconsistent += INTERNAL in by_hand.bad
-    assert inconsistent > 200
+        for split in (False, True):
+            tables, by_hand = Tables(history, split), scan_by_hand(history, split)
+            for name in ("seen_op", "first_in_txn", "final", "new_row", "bad"):
+                assert getattr(tables, name).tolist() == getattr(by_hand, name), f"{name}: {show(history)}"
+            inconsistent += INTERNAL in by_hand.bad
+        beside_a_new_row += by_hand.bad != scan_by_hand(history, False).bad
+    assert inconsistent > 400
+    assert beside_a_new_row > 20
 
 
 @covers(find_writer)
@@ -140,7 +144,7 @@ def test_reads_are_resolved_and_seen_transactions_in_doubt_take_effect() -> None
             tables.first_in_txn, tables.final, in_effect, seen_by, tables.what, writer_op, element_writer,
         )  # fmt: skip
 
-        by_hand = resolve_by_hand(history, scan_by_hand(history))
+        by_hand = resolve_by_hand(history, scan_by_hand(history, False))
         text = show(history)
         assert set(np.flatnonzero(in_effect)) == by_hand.in_effect, text
         for op, what in by_hand.what.items():

@@ -23,6 +23,7 @@ def test_a_version_is_linked_to_the_only_one_whose_writer_read_it() -> None:
         version_key = [*range(key_count), *(key for key, _ in installed)]
         version_txn = [*[-1] * key_count, *(txn for _, txn in installed)]
         versions = range(len(version_key))
+        is_new = [txn >= 0 and rng.random() < 0.05 for txn in version_txn]
         # A transaction reads at most one version of a key from outside; the same one perhaps more than once.
         reads = []
         for txn in range(txn_count):
@@ -35,7 +36,7 @@ def test_a_version_is_linked_to_the_only_one_whose_writer_read_it() -> None:
         read_start, read_order = group_by(np.array([v for _, v in reads], np.int32), len(versions))
         following, clash = np.full(len(versions), -1, np.int32), np.full(5, -1, np.int64)
         link_updates(
-            np.array(version_key, np.int32), np.array(version_txn, np.int32), key_count,
+            np.array(version_key, np.int32), np.array(version_txn, np.int32), np.array(is_new), key_count,
             read_start, read_order, read_txn, following, clash,
         )  # fmt: skip
 
@@ -43,7 +44,7 @@ def test_a_version_is_linked_to_the_only_one_whose_writer_read_it() -> None:
             v: {
                 key_count + i
                 for i, (key, txn) in enumerate(installed)
-                if key == version_key[v] and (txn, v) in reads and key_count + i != v
+                if key == version_key[v] and (txn, v) in reads and key_count + i != v and not is_new[key_count + i]
             }
             for v in versions
         }

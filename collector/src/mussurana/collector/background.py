@@ -22,7 +22,7 @@ from collections import deque
 from pathlib import Path
 from time import monotonic, perf_counter, sleep, time_ns
 
-from mussurana.collector.extraction import DELETE, WRITE, Operation, operations_of
+from mussurana.collector.extraction import WRITES, Operation, operations_of
 from mussurana.collector.fragments import FragmentBuilder, Names, gap_of, printable
 from mussurana.collector.helper import Helper
 from mussurana.collector.journal import Journal, Place
@@ -217,7 +217,7 @@ class Background:
             on_fence = [kind for kind, name, _, _, _ in operations if name == FENCE_NAME]
             if txn.status == ABORTED and len(on_fence) == len(operations):
                 return self._passing_session(txn.session.name)
-            wrote_fence = txn.status == COMMITTED and any(WRITE <= kind <= DELETE for kind in on_fence)
+            wrote_fence = txn.status == COMMITTED and any(kind in WRITES for kind in on_fence)
             if state is not None and state.idle_in_fragment:
                 self._seal()  # IDLE takes effect after the transactions of its fragment
             if state is None:
@@ -284,6 +284,7 @@ class Background:
                 self._fences(),
                 upper,
                 self._name,
+                recorder.xid_horizon,
             )
             reserve = 2 * GAP_BYTES_RESERVED if last else 0 if builder.txn_count else GAP_BYTES_RESERVED
             self.spool.append(payload, [state.number for state in self._states.values()], reserve)

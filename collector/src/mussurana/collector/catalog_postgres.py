@@ -110,9 +110,12 @@ QUERY_ALL = _QUERY.format(wanted="true")  # for adopting tables, and for using x
 _FOREIGN_KEY_ACTIONS = {"c": "CASCADE", "n": "SET NULL", "d": "SET DEFAULT"}
 
 
-def postgres_catalog(answer: str, every_table: bool = False) -> Catalog:
+def postgres_catalog(answer: str, every_table: bool = False, by_xmin: bool = False) -> Catalog:
     """A catalog of the answer to QUERY; of all tables that have a key, with `every_table` and QUERY_ALL."""
-    return _Reader(json.loads(answer), every_table).catalog()
+    reader = _Reader(json.loads(answer), every_table)
+    if by_xmin:
+        reader.leave_out_partitions()
+    return reader.catalog()
 
 
 class _Reader:
@@ -267,6 +270,13 @@ class _Reader:
                 if not self.relations[root]["key"]:
                     for member in members:
                         self.tainted[member].append(f"{self._name(root)} as a whole has no primary key")
+
+    def leave_out_partitions(self) -> None:
+        """For xmin, which an INSERT into a partitioned table cannot return."""
+        for child, parent, is_partition in self.answer["inherits"]:
+            if is_partition:
+                for oid in (child, parent):
+                    self._taint(oid, "an INSERT into a partitioned table does not tell xmin")
 
     def _taint_written(self, what: str, found: Effects) -> None:
         if found.unreadable:

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 if TYPE_CHECKING:
     from mussurana.collector.recorder import Txn
 
-READ, WRITE, UPDATE, DELETE, READ_ABSENT = range(5)
+READ, WRITE, UPDATE, DELETE, READ_ABSENT, INSERT = range(6)
 """As OpKind in history.proto; repeated here because this module must not load protobuf into the hot path."""
+
+WRITES = (WRITE, UPDATE, DELETE, INSERT)
 
 Operation: TypeAlias = tuple[int, str, int, int, str]
 """Kind, name of the key, version, version replaced (0 but for UPDATE and DELETE), text of the statement."""
@@ -56,6 +58,10 @@ class Sink:
     def write(self, key_name: str, version: int) -> None:
         """Wrote `version`; what it replaced, if anything, is not known."""
         self.operations.append((WRITE, key_name, version, 0, self.text))
+
+    def insert(self, key_name: str, version: int) -> None:
+        """Wrote `version` where there was no row, by the database's own word."""
+        self.operations.append((INSERT, key_name, version, 0, self.text))
 
     def update(self, key_name: str, version: int, previous: int) -> None:
         """Wrote `version` in place of `previous`, by the database's own word."""

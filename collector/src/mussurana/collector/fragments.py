@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 from xxhash import xxh3_64_intdigest
 
-from mussurana.collector.extraction import DELETE, UPDATE, WRITE, Operation
+from mussurana.collector.extraction import DELETE, UPDATE, WRITES, Operation
 from mussurana.collector.losses import Loss
 from mussurana.collector.recorder import FENCE_NAME, Txn
 from mussurana.wire import FENCE_KEY, counter_of, history_pb2, tag_of
@@ -149,7 +149,7 @@ class FragmentBuilder:
 
     def written(self) -> list[int]:
         """All write ids in the fragment."""
-        return [version for kind, version in zip(self._kind, self._version, strict=True) if WRITE <= kind <= DELETE]
+        return [version for kind, version in zip(self._kind, self._version, strict=True) if kind in WRITES]
 
     def seal(
         self,
@@ -161,6 +161,7 @@ class FragmentBuilder:
         fences: history_pb2.Fences | None = None,
         upper: int = 0,
         name: str = "",
+        xid_horizon: int = 0,
     ) -> bytes:
         """The fragment as it is spooled and sent. It stays in the builder until `clear`.
 
@@ -173,6 +174,7 @@ class FragmentBuilder:
         fragment.sequence = sequence
         fragment.sealed_ns = sealed_ns
         fragment.collector_name = name
+        fragment.xid_horizon = xid_horizon
         # OPEN takes effect before the transactions, the others after them.
         fragment.session_event.extend([*filter(_is_open, self.events), *filterfalse(_is_open, self.events)])
         fragment.txn_count = self.txn_count

@@ -113,7 +113,7 @@ def _instrument_sqlite(settings: Settings) -> None:
 
 
 def _instrument_psycopg(psycopg: ModuleType, settings: Settings) -> None:
-    from mussurana.collector.psycopg_adapter import recorded, watch_connection
+    from mussurana.collector.psycopg_adapter import recorded, show_recorded_factories, watch_connection
 
     original = vars(psycopg.Connection)["connect"].__func__
     original_async = vars(psycopg.AsyncConnection)["connect"].__func__
@@ -121,13 +121,15 @@ def _instrument_psycopg(psycopg: ModuleType, settings: Settings) -> None:
     @wraps(original)
     def connect(cls: Any, *arguments: Any, **options: Any) -> Any:
         connection = original(cls, *arguments, **options)
-        watch_connection(connection, settings)
+        if watch_connection(connection, settings):
+            show_recorded_factories(connection)
         return connection
 
     @wraps(original_async)
     async def connect_async(cls: Any, *arguments: Any, **options: Any) -> Any:
         connection = await original_async(cls, *arguments, **options)
-        watch_connection(connection, settings)
+        if watch_connection(connection, settings):
+            show_recorded_factories(connection)
         return connection
 
     _replace(psycopg.Connection, "connect", classmethod(connect))

@@ -32,6 +32,7 @@ from psycopg._queries import PostgresRawQuery
 from psycopg._server_cursor_base import ServerCursorMixin
 from psycopg.sql import Composable
 
+from mussurana.collector.psycopg_errors import may_be_ours
 from mussurana.collector.psycopg_lane import execute_command, execute_known, fits, is_open
 from mussurana.collector.psycopg_results import VisibleResult, layout_of
 from mussurana.collector.psycopg_watch import PGen, Watch
@@ -278,10 +279,34 @@ def _execute(
     try:
         yield from execute(text, given, prepare=prepare, binary=binary)
     except BaseException as error:
-        watch.statement_raised(error, cursor, plan, query, params, write_id)
-        raise
-    if plan is not None and cursor._conn._pipeline is None:
-        _answered(cursor, watch, plan, write_id, params)
+        watch.statement_failed_safely(error, plan, write_id)
+        if plan is None or not _can_try_again(cursor, watch, error, plan):
+            watch.repair(error, cursor, plan, query, params, write_id)
+            raise
+    else:
+        if plan is not None and cursor._conn._pipeline is None:
+            _answered(cursor, watch, plan, write_id, params)
+        return
+    # It did nothing, and nothing is lost with it. As it was written it fails as it would have, or our part was wrong.
+    watch.expected = True
+    yield from execute(query, params, prepare=prepare, binary=binary)
+    try:
+        watch.untagged(plan)
+        watch.disable(plan)
+    except Exception:
+        watch.failed()
+
+
+def _can_try_again(cursor: Any, watch: Watch, error: BaseException, plan: Plan) -> bool:
+    """Whether a statement may have been refused because of us, and was alone: in a transaction all would be lost."""
+    try:
+        alone = cursor._conn._pipeline is None and watch.pgconn.transaction_status == IDLE
+        if alone and may_be_ours(error, plan):
+            cursor._mussurana_plan = _only_strip(plan)
+            return True
+    except Exception:
+        watch.failed()
+    return False
 
 
 def _begin(connection: Any, watch: Watch) -> PGen:
@@ -858,6 +883,14 @@ def watch_connection(connection: Any, settings: Settings | None = None) -> bool:
     return True
 
 
+def show_recorded_factories(connection: Any) -> None:
+    """Where psycopg's own names stand for our cursors, a connection's factories are the same as theirs."""
+    for name in ("cursor_factory", "server_cursor_factory"):
+        factory = getattr(connection, name)
+        if factory.__module__ == "psycopg":
+            setattr(connection, name, recorded(factory))
+
+
 def stop_watching() -> None:
     """Let all connections go on as if we had never been."""
     for connection in list(_watched):
@@ -866,6 +899,9 @@ def stop_watching() -> None:
         base = _plain.get(type(connection))
         if base is not None:
             connection.__class__ = base
+        for name in ("cursor_factory", "server_cursor_factory"):
+            factory = getattr(connection, name)
+            setattr(connection, name, _plain.get(factory, factory))
         if watch is not None and watch.transactions is not None:
             watch.transactions.session.close()
 

@@ -61,11 +61,25 @@ def repair_error(
         error.args = (message, *error.args[1:])
 
 
-def converted(cursor: Any, query: Any, params: Any) -> str:
-    """What psycopg sends for a query."""
+def may_be_ours(error: BaseException, plan: Plan | None) -> bool:
+    """Whether the database may have refused a statement because of what we made of it, before it did anything.
+
+    Class 42 has all that is wrong with names, rights and syntax, and 0A what the server cannot do.
+    """
+    changed = plan is not None and plan.control is None and plan.text != plan.original
+    return changed and isinstance(error, e.Error) and (error.sqlstate or "")[:2] in ("42", "0A")
+
+
+def as_sent(cursor: Any, query: Any, params: Any) -> Any:
+    """What psycopg makes of a query: its text, and parameters with their types and formats."""
     made = cursor._query_cls(cursor._tx)
     made.convert(query, params)
-    return bytes(made.query).decode(cursor._encoding)
+    return made
+
+
+def converted(cursor: Any, query: Any, params: Any) -> str:
+    """The text that psycopg sends for a query."""
+    return bytes(as_sent(cursor, query, params).query).decode(cursor._encoding)
 
 
 def original_place(sent: str, original: str, offset: int) -> int | None:

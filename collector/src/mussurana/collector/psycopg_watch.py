@@ -15,11 +15,11 @@ from psycopg import errors as e
 from psycopg import generators, pq
 from psycopg.sql import Composable
 
-from mussurana.collector.catalog import Catalog
-from mussurana.collector.catalog_postgres import QUERY, postgres_catalog
+from mussurana.collector.catalog import WID, Catalog
+from mussurana.collector.catalog_postgres import QUERY, QUERY_ALL, postgres_catalog
 from mussurana.collector.coverage import UNOBSERVED_WRITE
 from mussurana.collector.database import current_plans, plans_from, schema_changed
-from mussurana.collector.psycopg_errors import repair_error
+from mussurana.collector.psycopg_errors import as_sent, may_be_ours, repair_error
 from mussurana.collector.psycopg_results import layout_of
 from mussurana.collector.recorder import ABORTED, COMMITTED, IN_DOUBT, NOT_KNOWN, Recorder, recorder_for
 from mussurana.collector.settings import Settings
@@ -35,7 +35,7 @@ from mussurana.collector.sql.control import (
     Control,
     level_in,
 )
-from mussurana.collector.sql.draft import unobserved_write_keys
+from mussurana.collector.sql.draft import XMIN, unobserved_write_keys
 from mussurana.collector.sql.extract import extract_fence, extract_lost, postgres_extractor
 from mussurana.collector.sql.plan import Plan
 from mussurana.collector.sql.plans import Plans
@@ -58,6 +58,9 @@ RETRY_NS = 60_000_000_000
 
 RESULT_ROWS_MAX = 100_000
 """A result of more rows is read at once rather than kept: it would fill the memory until the background gets to it."""
+
+XID_HORIZON = b"SELECT pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())::pg_catalog.text"
+"""All transactions of the database with smaller ids have ended."""
 
 PGen = Generator[Any, Any, Any]
 
@@ -88,6 +91,7 @@ class Watch:
         self.implicit = False  # the transaction is a statement's own, or that of a pipeline
         self.implicit_failed = False
         self.streamed = False  # rows came one by one, and a pipeline would go on so
+        self.suspect: tuple[Plan, Any, Any] | None = None  # refused in a transaction; what was sent, and the original
 
     # Between transactions
 
@@ -97,6 +101,8 @@ class Watch:
             now_ns = time_ns()
             if now_ns >= self.renew_ns or self.plans is None:
                 return now_ns >= self.renew_ns
+            if self.suspect is not None:
+                return True
             transactions = self.transactions
             return transactions is not None and transactions.session.fence_due(now_ns) and not transactions.prepared
         except Exception:
@@ -106,6 +112,8 @@ class Watch:
     def between(self) -> PGen:
         """Read the catalog if it is time, then fence if it is time. Pre: the connection is idle and in no pipeline."""
         try:
+            if self.suspect is not None:
+                yield from self._blame()
             if time_ns() >= self.renew_ns:
                 yield from self._renew()
             transactions = self.transactions
@@ -115,6 +123,26 @@ class Watch:
             logger.debug("between transactions: %s", error)
         except Exception:
             self.failed()
+
+    def _blame(self) -> PGen:
+        """Find out whether a statement was refused because of what we made of it, without running it."""
+        assert self.suspect is not None
+        (plan, *queries), self.suspect = self.suspect, None
+        taken = []
+        for query in queries:
+            self.pgconn.send_query_params(b"EXPLAIN " + query.query, query.params, query.types, query.formats)
+            results = yield from generators.execute(self.pgconn)
+            taken.append(results[-1].status == TUPLES_OK)
+        if taken == [False, True]:
+            self.disable(plan)
+
+    def disable(self, plan: Plan) -> None:
+        """The database does not take what we made of a statement. Look at the catalog again: it may not be ours."""
+        logger.warning("a statement is not recorded any more, since the database refused it with our changes")
+        if self.plans is not None:
+            self.plans.disable(plan)
+        schema_changed(self._database())
+        self.renew_ns = 0
 
     def end_streaming(self) -> PGen:
         """Lead libpq out of single-row mode by an empty query.
@@ -142,7 +170,8 @@ class Watch:
             self.search_path = result.get_value(0, 0) if result.status == TUPLES_OK else b"?"
         plans = current_plans(self._database())
         if plans is None:
-            result = yield from self._query(QUERY.encode(), [])
+            by_xmin = self.settings.versions == XMIN
+            result = yield from self._query((QUERY_ALL if by_xmin else QUERY).encode(), [])
             if result.status != TUPLES_OK:
                 severity = result.error_field(pq.DiagnosticField.SEVERITY_NONLOCALIZED)
                 if self.pgconn.status != OK or severity != b"ERROR":  # it is about the connection, not the catalog
@@ -153,8 +182,11 @@ class Watch:
                 self.plans = None
                 self.lane = {}
                 return
-            catalog: Catalog = postgres_catalog(result.get_value(0, 0).decode(self.encoding))
-            plans = plans_from(self._database(), catalog, POSTGRES)
+            catalog: Catalog = postgres_catalog(result.get_value(0, 0).decode(self.encoding), by_xmin, by_xmin)
+            plans = plans_from(self._database(), catalog, POSTGRES, XMIN if by_xmin else WID)
+        if self.transactions is None and plans.version_column == XMIN and not self.recorder.xid_horizon:
+            result = yield from self._query(XID_HORIZON, [])
+            self.recorder.xid_horizon = int(result.get_value(0, 0)) & 0xFFFF_FFFF
         self.plans = plans
         self.names_changed = self.schema_changed = False
         self.lane = plans.caches[FORMAT]
@@ -165,7 +197,8 @@ class Watch:
 
     def _database(self) -> tuple[Any, ...]:
         pgconn = self.pgconn
-        return (pgconn.host, pgconn.port, pgconn.db, pgconn.user, pgconn.options, self.search_path, self.own_catalog)
+        known = pgconn.host, pgconn.port, pgconn.db, pgconn.user, pgconn.options
+        return (*known, self.settings.versions, self.search_path, self.own_catalog)
 
     def _fence(self, transactions: Transactions) -> PGen:
         """A transaction of its own that extends the chain of fences, unless another session has since."""
@@ -379,6 +412,9 @@ class Watch:
         try:
             plan = plan or cursor._mussurana_plan
             if plan is not None and self.plans is not None:
+                if may_be_ours(error, plan) and cursor._conn._pipeline is None:  # then see to it after the transaction
+                    given = params if plan.injection is None else plan.injection(params, write_id)
+                    self.suspect = plan, as_sent(cursor, plan.text, given), as_sent(cursor, query, params)
                 repair_error(error, cursor, plan, query, params, write_id, self.plans.catalog)
         except Exception:
             self.failed()

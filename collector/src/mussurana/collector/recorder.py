@@ -25,8 +25,9 @@ happens on it:
     session.close()
 
 In the background `extract(observation, sink)` is called for each observation and tells the sink (extraction.py):
-`sink.read(key_name, version)`, `.write(key_name, version)`, `.update(key_name, version, previous)`,
-`.delete(key_name, version, previous)`, `.absent(key_name)`, `.statement(text)`, `.lose(version)`.
+`sink.read(key_name, version)`, `.write(key_name, version)`, `.insert(key_name, version)`,
+`.update(key_name, version, previous)`, `.delete(key_name, version, previous)`, `.absent(key_name)`,
+`.statement(text)`, `.lose(version)`.
 
 Nothing here blocks or raises: a failure is counted, and what it cost is declared as a gap. Nothing here looks at the
 disk or the network, but for one thing: the first session of a process makes its folder in the spool, whose name
@@ -276,6 +277,7 @@ class Recorder:
         self.queue: deque[Txn | tuple[str, SessionInfo]] = deque()
         self.queued_rows = 0
         self.lost_floor: int | None = None
+        self.xid_horizon = 0  # with versions=xmin: database transactions before this one had ended when recording began
         self.asleep = False
         self.wake = threading.Event()
         self.background: Background | None = None

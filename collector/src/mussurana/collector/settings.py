@@ -54,6 +54,9 @@ class Settings:
 
     spool: str = field(default_factory=default_spool)  # all processes of a machine may share one
     spool_bytes_max: int = 256 << 20  # of one process; an hour without verifier at 300 transactions per second
+    versions: str = (
+        "columns"  # or "xmin", PostgreSQL's own, which needs no columns and finds less; see docs/adopting.md
+    )
     journal: str = "background"  # or "commit": a killed process then loses nothing, at a cost; see journal.py
 
     fence_interval_seconds: float = 1.0
@@ -77,6 +80,8 @@ class Settings:
         _check_range("close_seconds", self.close_seconds, 0)
         if self.journal not in ("background", "commit"):
             raise SettingsError(f"journal: expected 'background' or 'commit', found {self.journal!r}")
+        if self.versions not in ("columns", "xmin"):
+            raise SettingsError(f"versions: expected 'columns' or 'xmin', found {self.versions!r}")
         if not self.spool:
             raise SettingsError("spool: expected a folder, found nothing")
         if self.verifier and not _is_address(self.verifier):

@@ -20,9 +20,9 @@ from time import perf_counter, time_ns
 from typing import Any, Literal
 
 from mussurana.collector.catalog_sqlite import SCHEMA_VERSION_QUERY, sqlite_catalog
-from mussurana.collector.coverage import UNOBSERVED_WRITE
+from mussurana.collector.coverage import PARTIAL, UNOBSERVED_WRITE
 from mussurana.collector.database import plans_from
-from mussurana.collector.recorder import ABORTED, COMMITTED, SERIALIZABLE, Recorder, recorder_for
+from mussurana.collector.recorder import ABORTED, COMMITTED, SERIALIZABLE, Recorder, Txn, recorder_for
 from mussurana.collector.settings import Settings
 from mussurana.collector.sql.control import BEGIN, COMMIT, RELEASE, ROLLBACK, SAVEPOINT
 from mussurana.collector.sql.extract import extract_fence, extract_sqlite
@@ -139,6 +139,13 @@ class Watch:
             self.plans.taint([plan.write.table])
         return Plan(plan.original, plan.original, control=plan.control, controls=plan.controls, strips=True)
 
+    def disable(self, plan: Plan) -> None:
+        """The database does not take what we made of a statement. Look at the catalog again: it may not be ours."""
+        logger.warning("a statement is not recorded any more, since the database refused it with our changes")
+        if self.plans is not None:
+            self.plans.disable(plan)
+        self.schema_version = -1
+
     def begin(self) -> None:
         """A statement is about to run; if no transaction is open, it is one of its own or starts one."""
         transactions = self.transactions
@@ -173,6 +180,33 @@ class Watch:
         logger.debug("a hook failed", exc_info=True)
 
 
+def _may_be_ours(error: BaseException, plan: Plan) -> bool:
+    """Whether the database may have refused a statement because of what we made of it: a name that it does not know."""
+    changed = plan.control is None and plan.text != plan.original
+    return changed and isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode == sqlite3.SQLITE_ERROR
+
+
+def _execute_as_written(
+    cursor: Any, watch: Watch, plan: Plan, execute: Callable[..., Any], sql: str, parameters: Any
+) -> None:
+    _forget(cursor)
+    try:
+        watch.begin()
+    except Exception:
+        watch.failed()
+    try:
+        execute(sql, parameters)
+    except BaseException:
+        _settle(watch, plan, True)
+        raise
+    try:
+        watch.as_written(plan)
+        watch.disable(plan)
+    except Exception:
+        watch.failed()
+    _settle(watch, plan, False)
+
+
 class CursorMixin:
     """In front of sqlite3.Cursor or a subclass of it."""
 
@@ -184,6 +218,7 @@ class CursorMixin:
     _mussurana_lastrowid: tuple[int | None] | None = None
     _mussurana_row_factory: Any = None
     _mussurana_names: sqlite3.Cursor | None = None
+    _mussurana_more: Callable[[Any], None] | None = None
 
     def execute(self: Any, sql: str, parameters: Any = (), /) -> Any:
         watch = _watch_of(self)
@@ -191,9 +226,13 @@ class CursorMixin:
         plan, text, given, write_id = _prepare(watch, sql, parameters)
         try:
             super().execute(text, given)  # type: ignore[misc]
-        except BaseException:
+        except BaseException as error:
             _settle(watch, plan, True)
-            raise
+            if watch is None or plan is None or not _may_be_ours(error, plan):
+                raise
+            # It did nothing. As it was written it fails as it would have, or what we made of it was wrong.
+            _execute_as_written(self, watch, plan, super().execute, sql, parameters)  # type: ignore[misc]
+            return self
         if watch is not None:
             if plan is not None:
                 _take_ahead(self, watch, plan, write_id, parameters)
@@ -281,6 +320,8 @@ class CursorMixin:
                 error, self._mussurana_error = self._mussurana_error, None
                 raise error
             row = super().__next__()  # type: ignore[misc]
+            if self._mussurana_more is not None:
+                self._mussurana_more(row)
         layout = self._mussurana_layout
         if layout is not None and layout.visible is not None:
             visible = layout.visible
@@ -395,6 +436,11 @@ def _take_ahead(cursor: Any, watch: Watch, plan: Plan, write_id: int, parameters
         if plan.live and transactions is not None and transactions.txn is not None:
             transactions.txn.observations.append((extract_sqlite, plan, layout, rows, write_id, keys))
             transactions.txn.rows += len(rows)
+            if not complete:
+                cursor._mussurana_more = _recorder_of_more(watch, transactions.txn, rows)
+        if not complete and cursor._mussurana_error is None:
+            for table, shape, _ in plan.coverage:
+                watch.recorder.coverage.count((table, f"{shape} of many rows", PARTIAL))
         if plan.quiet:
             ahead.clear()
         else:
@@ -402,6 +448,17 @@ def _take_ahead(cursor: Any, watch: Watch, plan: Plan, write_id: int, parameters
         cursor._mussurana_ahead = ahead
     except Exception:
         watch.failed()
+
+
+def _recorder_of_more(watch: Watch, txn: Txn, rows: list[Any]) -> Callable[[Any], None]:
+    """What takes the rows that the application fetches later, as long as the transaction is open."""
+
+    def take(row: Any) -> None:
+        if watch.transactions is not None and watch.transactions.txn is txn:
+            rows.append(row)
+            txn.rows += 1
+
+    return take
 
 
 def _settle(watch: Watch | None, plan: Plan | None, failed: bool) -> None:
@@ -416,6 +473,7 @@ def _forget(cursor: Any) -> None:
     """What was kept of the last statement."""
     cursor._mussurana_plan = cursor._mussurana_layout = cursor._mussurana_ahead = None
     cursor._mussurana_error = cursor._mussurana_rowcount = cursor._mussurana_lastrowid = cursor._mussurana_names = None
+    cursor._mussurana_more = None
 
 
 def _named(cursor: Any) -> Any:

@@ -17,6 +17,9 @@ BEFORE_RECORDING = 0
 
 TAG_BITS, COUNTER_BITS = 31, 32
 
+XID_TAG = 0
+"""Of versions that are PostgreSQL's own transaction ids. No collector draws it, and all may write under it."""
+
 
 def write_id(tag: int, counter: int) -> int:
     """A version's name: unique, because the tag is drawn at random and the counter never repeats under it."""

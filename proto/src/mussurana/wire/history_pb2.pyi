@@ -14,6 +14,7 @@ class OpKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     UPDATE: _ClassVar[OpKind]
     DELETE: _ClassVar[OpKind]
     READ_ABSENT: _ClassVar[OpKind]
+    INSERT: _ClassVar[OpKind]
 
 class Isolation(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -27,6 +28,7 @@ WRITE: OpKind
 UPDATE: OpKind
 DELETE: OpKind
 READ_ABSENT: OpKind
+INSERT: OpKind
 NOT_KNOWN: Isolation
 READ_UNCOMMITTED: Isolation
 READ_COMMITTED: Isolation
@@ -84,7 +86,7 @@ class Acknowledgement(_message.Message):
     def __init__(self, durable_sequence: _Optional[int] = ..., window_bytes: _Optional[int] = ...) -> None: ...
 
 class Fragment(_message.Message):
-    __slots__ = ("sequence", "sealed_ns", "session_event", "txn_count", "txn_session", "txn_status", "txn_begin_ns", "txn_begun_ns", "txn_commit_ns", "txn_committed_ns", "txn_op_count", "txn_isolation", "op_kind", "op_key", "op_version", "op_previous", "op_statement", "write_ids", "key_name", "statement", "gap", "coverage", "fences", "collector_name")
+    __slots__ = ("sequence", "sealed_ns", "session_event", "txn_count", "txn_session", "txn_status", "txn_begin_ns", "txn_begun_ns", "txn_commit_ns", "txn_committed_ns", "txn_op_count", "txn_isolation", "op_kind", "op_key", "op_version", "op_previous", "op_statement", "write_ids", "key_name", "statement", "gap", "coverage", "fences", "collector_name", "xid_horizon")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     SEALED_NS_FIELD_NUMBER: _ClassVar[int]
     SESSION_EVENT_FIELD_NUMBER: _ClassVar[int]
@@ -109,6 +111,7 @@ class Fragment(_message.Message):
     COVERAGE_FIELD_NUMBER: _ClassVar[int]
     FENCES_FIELD_NUMBER: _ClassVar[int]
     COLLECTOR_NAME_FIELD_NUMBER: _ClassVar[int]
+    XID_HORIZON_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     sealed_ns: int
     session_event: _containers.RepeatedCompositeFieldContainer[SessionEvent]
@@ -133,7 +136,8 @@ class Fragment(_message.Message):
     coverage: _containers.RepeatedCompositeFieldContainer[Coverage]
     fences: Fences
     collector_name: str
-    def __init__(self, sequence: _Optional[int] = ..., sealed_ns: _Optional[int] = ..., session_event: _Optional[_Iterable[_Union[SessionEvent, _Mapping]]] = ..., txn_count: _Optional[int] = ..., txn_session: _Optional[bytes] = ..., txn_status: _Optional[bytes] = ..., txn_begin_ns: _Optional[bytes] = ..., txn_begun_ns: _Optional[bytes] = ..., txn_commit_ns: _Optional[bytes] = ..., txn_committed_ns: _Optional[bytes] = ..., txn_op_count: _Optional[bytes] = ..., txn_isolation: _Optional[bytes] = ..., op_kind: _Optional[bytes] = ..., op_key: _Optional[bytes] = ..., op_version: _Optional[bytes] = ..., op_previous: _Optional[bytes] = ..., op_statement: _Optional[bytes] = ..., write_ids: _Optional[_Iterable[_Union[WriteIds, _Mapping]]] = ..., key_name: _Optional[_Iterable[_Union[KeyName, _Mapping]]] = ..., statement: _Optional[_Iterable[_Union[Statement, _Mapping]]] = ..., gap: _Optional[_Iterable[_Union[Gap, _Mapping]]] = ..., coverage: _Optional[_Iterable[_Union[Coverage, _Mapping]]] = ..., fences: _Optional[_Union[Fences, _Mapping]] = ..., collector_name: _Optional[str] = ...) -> None: ...
+    xid_horizon: int
+    def __init__(self, sequence: _Optional[int] = ..., sealed_ns: _Optional[int] = ..., session_event: _Optional[_Iterable[_Union[SessionEvent, _Mapping]]] = ..., txn_count: _Optional[int] = ..., txn_session: _Optional[bytes] = ..., txn_status: _Optional[bytes] = ..., txn_begin_ns: _Optional[bytes] = ..., txn_begun_ns: _Optional[bytes] = ..., txn_commit_ns: _Optional[bytes] = ..., txn_committed_ns: _Optional[bytes] = ..., txn_op_count: _Optional[bytes] = ..., txn_isolation: _Optional[bytes] = ..., op_kind: _Optional[bytes] = ..., op_key: _Optional[bytes] = ..., op_version: _Optional[bytes] = ..., op_previous: _Optional[bytes] = ..., op_statement: _Optional[bytes] = ..., write_ids: _Optional[_Iterable[_Union[WriteIds, _Mapping]]] = ..., key_name: _Optional[_Iterable[_Union[KeyName, _Mapping]]] = ..., statement: _Optional[_Iterable[_Union[Statement, _Mapping]]] = ..., gap: _Optional[_Iterable[_Union[Gap, _Mapping]]] = ..., coverage: _Optional[_Iterable[_Union[Coverage, _Mapping]]] = ..., fences: _Optional[_Union[Fences, _Mapping]] = ..., collector_name: _Optional[str] = ..., xid_horizon: _Optional[int] = ...) -> None: ...
 
 class WriteIds(_message.Message):
     __slots__ = ("tag", "settled", "drawn")

@@ -14,7 +14,7 @@ from itertools import combinations
 from math import inf
 from typing import Any
 
-from mussurana.verifier.history import INITIAL, NO_VALUE, UNKNOWN_TIME, History, Kind, Status
+from mussurana.verifier.history import INITIAL, NO_ROW, NO_VALUE, UNKNOWN_TIME, History, Kind, Status
 
 READ, WRITE, APPEND, READ_LIST = (int(kind) for kind in Kind)
 COMMITTED, ABORTED, IN_DOUBT = (int(status) for status in Status)
@@ -50,6 +50,9 @@ class Rules:
         ops = list(zip(range(history.op_count), *(column.tolist() for column in columns), strict=True))
         self.ops = [ops[start:end] for start, end in zip(history.op_start[:-1], history.op_start[1:], strict=True)]
         self.writes = [[op for op in ops if op[1] in (WRITE, APPEND)] for ops in self.ops]
+        # Per transaction the keys where its first write began a row, which earlier writers of the key may overlap.
+        first = [{key: previous for _, _, key, _, previous in reversed(writes)} for writes in self.writes]
+        self.new = [{key for key in keys if keys[key] == NO_ROW and not self.serial} for keys in first]
         self.earliest_ns: list[float] = []  # by event
         self.latest_ns: list[float] = []
         times = (history.begin_ns, history.begun_ns, history.commit_ns, history.committed_ns)
@@ -77,9 +80,9 @@ class Rules:
     def place(self, event: int, state: State, held: set[int]) -> str:
         """Let an event happen to `state` and to `held`, the keys that open transactions write. Says what forbids it."""
         txn = event // 2
-        holds = {-1} if self.serial else {key for _, _, key, _, _ in self.writes[txn]}  # -1: the whole database
+        holds = {-1} if self.serial else {key for _, _, key, _, _ in self.writes[txn]} - self.new[txn]  # -1: everything
+        overlaps = f"transaction {txn} overlaps one that {'runs' if self.serial else 'writes the same key'}"
         if event % 2 == 0:
-            overlaps = f"transaction {txn} overlaps one that {'runs' if self.serial else 'writes the same key'}"
             problem = overlaps if holds & held else self.unexplained(txn, state)
             held |= holds
             return problem
@@ -89,7 +92,7 @@ class Rules:
                 state[key] = []
                 state.setdefault(~key, []).extend(self.replaced(txn, key))
             state.setdefault(key, []).append(value)
-        return ""
+        return overlaps if self.new[txn] & held else ""
 
     def replaced(self, txn: int, key: int) -> list[int]:
         """The version of others that a transaction put an end to: it saw it, wrote the key, and it is written once."""
@@ -112,8 +115,10 @@ class Rules:
                     unsure = {v for v in theirs if (key, v) in self.outside}
                     theirs, there = ([v for v in some if v not in unsure] for some in (theirs, there))
                 fits = fits and theirs == there
-            elif saw == NO_VALUE or mine:
-                fits = saw == NO_VALUE or saw == mine[-1]
+            elif saw == NO_VALUE or (kind == WRITE and saw == NO_ROW):
+                fits = True
+            elif mine and (saw == mine[-1] or kind == WRITE or key not in self.new[txn]):
+                fits = saw == mine[-1]
             else:
                 elsewhere = (key, saw) in self.outside and saw not in state.get(~key, [])
                 fits = elsewhere or saw == (there or [INITIAL])[-1]

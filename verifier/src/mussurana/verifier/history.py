@@ -34,6 +34,9 @@ INITIAL = int(np.iinfo(np.int64).min)
 NO_VALUE = INITIAL + 1
 """In `previous`: the version that a write replaced was not recorded."""
 
+NO_ROW = INITIAL + 2
+"""In `previous`: the database said that there was no row, so that the write began a new one."""
+
 UNKNOWN_TIME = INITIAL
 """In the time columns: not recorded."""
 
@@ -83,7 +86,7 @@ class History:
     kind: Bytes
     key: SmallInts
     value: Ints
-    previous: Ints  # for writes: the version replaced, where the database said so; else NO_VALUE
+    previous: Ints  # for writes: the version replaced, where the database said so, or NO_ROW; else NO_VALUE
     list_start: Ints  # a READ_LIST operation o saw list_value[list_start[o] : list_start[o + 1]]
     list_value: Ints
     # names, for people

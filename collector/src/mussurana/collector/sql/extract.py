@@ -218,7 +218,7 @@ def _extract_write(
             if became_update:
                 sink.update(name, version, replaced or 0)
             else:
-                sink.write(name, version)
+                sink.insert(name, version)
         elif layout.previous < 0:
             if write.kind == UPDATE:
                 sink.write(name, version)
@@ -245,7 +245,7 @@ def _extract_moves(
             sink.delete(name, write_id, replaced)
     for name, version in come.items():
         if name not in gone:
-            sink.write(name, version)
+            sink.insert(name, version)
 
 
 def _names(table: Table, keys: Sequence[tuple[Any, ...]]) -> Iterator[str]:

@@ -163,7 +163,7 @@ def _expand_arms(draft: Draft, end: int) -> None:
         query = parse_query(draft.tokens, 0, end)
     except NotUnderstood:
         query = None
-    if query is not None and (len(query.arms) > 1 or query.arms[0].distinct):
+    if query is not None and (len(query.arms) > 1 or query.arms[0].distinct or query.arms[0].into):
         for arm in query.arms:
             draft.expand_stars(arm)
     expand_nested_stars(draft, end)

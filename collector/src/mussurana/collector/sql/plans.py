@@ -21,6 +21,7 @@ from mussurana.collector.sql.query import skip_with
 from mussurana.collector.sql.select import plan_select
 from mussurana.collector.sql.splice import PARAMETER_NAME, AtPlaces
 from mussurana.collector.sql.tokens import FORMAT, NONE, QMARK, RAW, NotUnderstood, Token, tokenize
+from mussurana.collector.sql.whole_rows import without_whole_rows
 from mussurana.collector.sql.writes import plan_write
 
 PLANS_MAX = 2000
@@ -44,13 +45,14 @@ class Plans:
         self.tainted: set[tuple[str, str]] = set()
         self.everything_tainted = False
         self.caches: dict[str, dict[str, Plan]] = {style: {} for style in (NONE, FORMAT, RAW, QMARK)}
+        self._refused: set[str] = set()  # texts that the database did not take as we would have sent them
         self._lock = threading.Lock()
 
     def find(self, text: str, style: str) -> Plan:
         """The plan of a text. Does not raise for any text."""
         plan = self.caches[style].get(text)
         if plan is None:
-            plan = self._make(text, style)
+            plan = self._unmodified(text, style) if text in self._refused else self._make(text, style)
             if len(text) <= CACHED_LENGTH_MAX:
                 self._keep(text, style, plan)
         else:
@@ -62,6 +64,7 @@ class Plans:
         with self._lock:
             if catalog != self.catalog:
                 self.catalog = catalog
+                self._refused.clear()
                 self._forget(lambda plan: True)
 
     def taint(self, tables: Iterable[Table]) -> None:
@@ -82,12 +85,15 @@ class Plans:
             self.taint(self.catalog.tables.values())
 
     def disable(self, plan: Plan) -> None:
-        """A rewritten text was refused by the database: from now on it goes as the application wrote it."""
+        """A rewritten text was refused by the database: from now on it goes as the application wrote it.
+
+        What it writes to is tainted when it is sent, as with any other statement that goes as it is.
+        """
         with self._lock:
-            for style, cache in self.caches.items():
-                if cache.get(plan.original) is plan:
-                    cache[plan.original] = self._unmodified(plan.original, style)
-        self.taint(table for table in self.catalog.tables.values() if (table.schema, table.name) in plan.tables)
+            if len(self._refused) < PLANS_MAX:
+                self._refused.add(plan.original)
+            for cache in self.caches.values():
+                cache.pop(plan.original, None)
 
     def _forget(self, is_old: Callable[[Plan], bool]) -> None:
         for cache in self.caches.values():
@@ -147,6 +153,11 @@ class Plans:
         if len(parts) > 1:
             return self._several(draft, parts)
         end = parts[0][0]
+        written_out = without_whole_rows(draft, end)
+        if written_out != text:
+            plan = self._make_whole(written_out, style)
+            plan.original, plan.statement = text, _for_people(text, draft.tokens)
+            return plan
         tokens = draft.tokens[:end]
         control = parse_control(tokens)
         if control is not None and tokens[0].word not in ("CREATE", "SELECT"):

@@ -175,6 +175,7 @@ def parse_select(tokens: list[Token], index: int, end: int) -> tuple[Select, int
     elif _word(tokens, index) == "ALL":
         index += 1
     first = index
+    last = 0  # of the items, where INTO follows them
     while index < end:
         token = tokens[index]
         if token.closing >= 0:
@@ -182,13 +183,13 @@ def parse_select(tokens: list[Token], index: int, end: int) -> tuple[Select, int
             continue
         if token.word == "INTO":
             select.into = True
+            last = index
         if _ends_items(tokens, index):
             break
         index += 1
-    if select.into:
-        raise NotUnderstood("SELECT INTO")
-    select.items = split_items(tokens, first, index)
-    select.items_end = tokens[index - 1].end
+    last = last or index
+    select.items = split_items(tokens, first, last)
+    select.items_end = tokens[last - 1].end
     if index < end and tokens[index].word == "FROM":
         index = parse_sources(tokens, index + 1, end, select)
     while index < end and tokens[index].word not in SET_OPERATIONS:

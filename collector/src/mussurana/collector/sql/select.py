@@ -40,9 +40,11 @@ def plan_select(draft: Draft, end: int) -> Plan:
     query = parse_query(draft.tokens, 0, end)
     if query.writes:
         raise NotUnderstood("DML in a CTE")
+    if query.arms[0].into:
+        raise NotUnderstood("SELECT INTO")
     shape = _obstacle(draft, query)
     mentioned = draft.mentioned()
-    selects = _all_selects(draft, query, end)
+    selects = all_selects(draft, query, end)
     pure = _is_pure(draft, query, selects)
     if not mentioned:
         table = query.arms[0].sources[0].name if query.arms[0].sources else ""
@@ -166,7 +168,7 @@ def _has_whole_row(draft: Draft, first: int, last: int, aliases: set[str]) -> bo
     return False
 
 
-def _all_selects(draft: Draft, query: Query, end: int) -> list[Select]:
+def all_selects(draft: Draft, query: Query, end: int) -> list[Select]:
     """Every SELECT that can be found, also those in conditions."""
     found = list(query.arms)
     known = {select.start for select in found}
@@ -186,7 +188,7 @@ def _all_selects(draft: Draft, query: Query, end: int) -> list[Select]:
 
 def expand_nested_stars(draft: Draft, end: int) -> None:
     """Write out the stars of all queries in parentheses."""
-    for select in _all_selects(draft, Query([]), end):
+    for select in all_selects(draft, Query([]), end):
         draft.expand_stars(select)
         draft.fix_natural_joins(select)
 

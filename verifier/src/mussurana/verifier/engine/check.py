@@ -40,7 +40,7 @@ def check(
         return timeout_seconds is not None and perf_counter() - started > timeout_seconds
 
     report("building")
-    resolved = resolve(history)
+    resolved = resolve(history, LEVELS[settings.level].split)
     seconds = {"build": perf_counter() - started, "prune": 0.0, "solve": 0.0, "explain": 0.0}
     choices, conflicts = Choices(), 0
     verdict: Verdict

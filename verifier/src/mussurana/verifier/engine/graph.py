@@ -5,7 +5,8 @@ ticks of `realtime.py`, and the line between what is past and the rest. Known ed
 which, of what kind and why. What is open is the order of the version chains of each key. For chain c before chain d of
 one key
 
-    commit(tail of c) -> begin(head of d)               writers of a key do not overlap
+    commit(tail of c) -> begin(head of d)               writers of a key do not overlap,
+    commit(tail of c) -> commit(head of d)              unless the later one begins a row anew
     begin(r) -> commit(head of d)  for each reader r of c's last version
 
 The history is accepted iff the chains of every key can be ordered such that all edges together are acyclic. With
@@ -75,6 +76,7 @@ class Graph:
     edges: Edges
     version_key: SmallInts
     version_txn: SmallInts  # NOBODY for initial versions
+    version_new: np.ndarray  # bool, as in Resolved
     chains: VersionChains
 
 
@@ -93,7 +95,7 @@ def build_graph(resolved: Resolved, settings: Settings, with_sessions: bool) -> 
     version_txn = np.where(resolved.version_txn >= 0, local[resolved.version_txn], NOBODY).astype(np.int32)
     read_txn = local[resolved.read_txn]
     chains = chain_versions(
-        resolved.version_key, version_txn, resolved.key_count, read_txn, resolved.read_version,
+        resolved.version_key, version_txn, resolved.version_new, resolved.key_count, read_txn, resolved.read_version,
         local[resolved.list_txn], resolved.list_start, resolved.list_version, history.key[resolved.list_op],
     )  # fmt: skip
 
@@ -162,6 +164,7 @@ def build_graph(resolved: Resolved, settings: Settings, with_sessions: bool) -> 
         edges=Edges.join(parts),
         version_key=resolved.version_key,
         version_txn=version_txn,
+        version_new=resolved.version_new,
         chains=chains,
     )
 

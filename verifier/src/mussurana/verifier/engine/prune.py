@@ -5,6 +5,8 @@ Chain d must come before chain c of the same key when the other order would clos
     begin(head of d) reaches commit(tail of c), or
     commit(head of d) reaches begin(r) for a reader r of c's last version.
 
+A head that begins a row anew may overlap those before it: its commit then stands where others have their begin.
+
 Enumerating all pairs of chains of a hot key would be quadratic. But clocks count along graph chains: for a chain c
 and a graph chain s, the heads on s that satisfy this are a prefix of those on s. One look-up and a binary search find
 the last of them, and it is enough to order that one: the earlier ones come before it, so their edges are implied.
@@ -64,12 +66,13 @@ class Open(NamedTuple):
     key: SmallInts
     head_version: SmallInts
     tail_version: SmallInts
-    begin_head: SmallInts
+    begin_head: SmallInts  # the commit, where the head begins a row anew
     commit_head: SmallInts
     commit_tail: SmallInts
     post_start: Ints  # begins of the readers of the last version, the last one on each graph chain
     post: SmallInts
     edges_max: int  # how many edges there can be from one chain to another
+    apart: int  # 1 where begin and commit of a writer are two nodes, one right after the other
     # per key: the chain of the initial version
     first_tail: SmallInts  # commit node of its last version, -1 if nobody replaced the initial one
     first_tail_version: SmallInts
@@ -233,8 +236,6 @@ def order_forced_chains(
             continue
         if count + rows * opened.edges_max > len(found.source):
             break
-        # A head's commit comes right after its begin, so that begins below n - 1 have their commits below n.
-        behind = index_in_chain[opened.commit_head[c]] - index_in_chain[opened.begin_head[c]]
         bits = heads.word[c]
         for i in range(rows - 1, -1, -1):
             row = first_row + i
@@ -245,11 +246,18 @@ def order_forced_chains(
                 or (grown >> (column >> shift)) & 1 == 0
             ):
                 continue
-            limit = np.int64(clock[tail, column])
+            limit = np.int64(0)
             for at in range(posts, posts_end):
-                limit = max(limit, np.int64(clock[opened.post[at], column]) - behind)
+                limit = max(limit, np.int64(clock[opened.post[at], column]))
             first, end = heads.row_start[row], heads.row_start[row + 1]
-            after = first + count_below(heads.place, first, end, limit)
+            # A head's commit comes right after its begin, so that begins below n - 1 have their commits below n.
+            after = first + count_below(
+                heads.place, first, end, max(np.int64(clock[tail, column]), limit - opened.apart)
+            )
+            if after < end and heads.place[after] < limit:
+                d = heads.chain[after]  # it stands at its commit
+                if opened.begin_head[d] == opened.commit_head[d]:
+                    after += 1
             last = after - 1
             if after < end and heads.chain[after] == c:
                 after += 1
@@ -307,7 +315,9 @@ def find_open(graph: Graph, order: SmallInts, chain_of: SmallInts, index_in_chai
     place = np.zeros(graph.node_count, np.int32)
     place[order] = np.arange(graph.node_count, dtype=np.int32)
     head = chains.chain_head[key_count:]
-    by_place = group_by(place[graph.begin[graph.version_txn[head]]], graph.node_count)[1]
+    begin, commit = graph.begin[graph.version_txn[head]], graph.commit[graph.version_txn[head]]
+    begin = np.where(graph.version_new[head], commit, begin)
+    by_place = group_by(place[begin], graph.node_count)[1]
     likely = by_place[group_by(graph.version_key[head[by_place]], key_count)[1]]
     head, tail = head[likely], chains.chain_tail[key_count:][likely]
     first_tail = chains.chain_tail[:key_count]
@@ -321,12 +331,13 @@ def find_open(graph: Graph, order: SmallInts, chain_of: SmallInts, index_in_chai
         key=key,
         head_version=head,
         tail_version=tail,
-        begin_head=graph.begin[graph.version_txn[head]],
-        commit_head=graph.commit[graph.version_txn[head]],
+        begin_head=begin[likely],
+        commit_head=commit[likely],
         commit_tail=graph.commit[graph.version_txn[tail]],
         post_start=post_start,
         post=post,
         edges_max=1 + int(np.diff(post_start).max(initial=0)),
+        apart=int(graph.level.split),
         first_tail=np.where(first_writer >= 0, graph.commit[first_writer], -1).astype(np.int32),
         first_tail_version=first_tail,
         first_post_start=first_post_start,

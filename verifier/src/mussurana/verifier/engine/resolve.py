@@ -15,7 +15,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mussurana.verifier.history import INITIAL, NO_VALUE, Bytes, History, Ints, Kind, SmallInts, Status, offsets, ranges
+from mussurana.verifier.history import (
+    INITIAL,
+    NO_ROW,
+    NO_VALUE,
+    Bytes,
+    History,
+    Ints,
+    Kind,
+    SmallInts,
+    Status,
+    offsets,
+    ranges,
+)
 from mussurana.verifier.kernels import kernel
 
 READ, WRITE, APPEND, READ_LIST = int(Kind.READ), int(Kind.WRITE), int(Kind.APPEND), int(Kind.READ_LIST)
@@ -50,6 +62,9 @@ class Resolved:
     version_key: SmallInts
     version_txn: SmallInts  # NOBODY for initial versions
     version_op: Ints  # the write, NOBODY for initial versions
+    version_new: (
+        np.ndarray
+    )  # bool: it began a row, and its writer may overlap those of rows before it (snapshot levels)
     read_txn: SmallInts
     read_version: SmallInts
     read_op: Ints  # the operation that shows it: a read, or a write that named the version it replaced
@@ -114,14 +129,17 @@ def find_write(key, value, slots, wanted_key, wanted_value):
 
 @kernel
 def scan_transactions(
-    op_start, kind, key, value, previous, list_start, list_value, key_count, seen_op, first_in_txn, final, bad
-):
+    op_start, kind, key, value, previous, list_start, list_value, key_count, split,
+    seen_op, first_in_txn, final, new_row, bad,
+):  # fmt: skip
     """Find what each transaction saw of others, which of its writes are final, and where it contradicts itself.
 
     Post: seen_op[o] is 1 where operation o saw the outside for the first time on its key (a read, or a write that
           names what it replaced), 2 where it is a list read, of which the part before the transaction's own appends
           is the outside. first_in_txn[o] and final[o] tell whether a write is its transaction's first and last on its
-          key. bad[o] is INTERNAL where operation o cannot follow what the transaction did before.
+          key. bad[o] is INTERNAL where operation o cannot follow what the transaction did before. With `split`,
+          new_row[o] tells whether the transaction's first write of the key began a row. A snapshot may then hold a row
+          of that key as well, which others have deleted since: a read can see either.
     """
     owner = np.full(key_count, -1, np.int64)  # the transaction whose state the next arrays hold
     last_write = np.zeros(key_count, np.int64)  # its last write of the key, -1 if it has none
@@ -151,9 +169,10 @@ def scan_transactions(
                     seen_op[op] = 2
                 continue
             saw = value[op] if kind[op] == READ else previous[op]
-            if saw != NO_VALUE:
-                if last_write[k] >= 0:
-                    if value[last_write[k]] != saw:
+            if saw != NO_VALUE and (kind[op] == READ or saw != NO_ROW):
+                mine = last_write[k]
+                if mine >= 0 and (value[mine] == saw or not new_row[mine] or kind[op] != READ):
+                    if value[mine] != saw:
                         bad[op] = INTERNAL
                 elif outside[k] == NO_VALUE:
                     outside[k] = saw
@@ -163,8 +182,10 @@ def scan_transactions(
             if kind[op] == WRITE or kind[op] == APPEND:
                 if last_write[k] >= 0:
                     final[last_write[k]] = 0
+                    new_row[op] = new_row[last_write[k]]
                 else:
                     first_in_txn[op] = 1
+                    new_row[op] = split and previous[op] == NO_ROW
                 final[op] = 1
                 last_write[k] = op
 
@@ -292,8 +313,11 @@ def resolve_reads(
                     writer_op[op] = before
 
 
-def resolve(history: History) -> Resolved:
-    """Find readers and writers. Anything in `impossible` means that the history is rejected at every level."""
+def resolve(history: History, split: bool) -> Resolved:
+    """Find readers and writers, for levels that tell begins from commits or for the others.
+
+    Anything in `impossible` means that the history is rejected at all of them.
+    """
     op_count = history.op_count
     key_count = max(len(history.key_names), int(history.key.max(initial=-1)) + 1)
     writes = int(np.count_nonzero((history.kind == WRITE) | (history.kind == APPEND)))
@@ -301,10 +325,10 @@ def resolve(history: History) -> Resolved:
     same_next = np.full(op_count, -1, np.int64)
     repeated_values = index_writes(history.kind, history.key, history.value, slots, same_next)
 
-    seen_op, first_in_txn, final, bad, what = (np.zeros(op_count, np.uint8) for _ in range(5))
+    seen_op, first_in_txn, final, new_row, bad, what = (np.zeros(op_count, np.uint8) for _ in range(6))
     scan_transactions(
         history.op_start, history.kind, history.key, history.value, history.previous,
-        history.list_start, history.list_value, key_count, seen_op, first_in_txn, final, bad,
+        history.list_start, history.list_value, key_count, split, seen_op, first_in_txn, final, new_row, bad,
     )  # fmt: skip
     op_txn = np.repeat(np.arange(history.txn_count), np.diff(history.op_start))
     in_effect = np.zeros(history.txn_count, np.uint8)
@@ -347,6 +371,7 @@ def resolve(history: History) -> Resolved:
         version_key=np.concatenate([np.arange(key_count, dtype=np.int32), history.key[install]]),
         version_txn=np.concatenate([np.full(key_count, NOBODY, np.int32), op_txn[install].astype(np.int32)]),
         version_op=np.concatenate([np.full(key_count, NOBODY, np.int64), install]),
+        version_new=np.concatenate([np.zeros(key_count, bool), new_row[install] != 0]),
         read_txn=op_txn[read_op].astype(np.int32),
         read_version=read_version.astype(np.int32),
         read_op=read_op,
@@ -432,6 +457,7 @@ def restrict(resolved: Resolved, txns: Ints) -> Resolved:
         version_key=new_key[resolved.version_key[left]],
         version_txn=np.where(writer >= 0, new_txn[writer], NOBODY).astype(np.int32),
         version_op=np.where(writer >= 0, resolved.version_op[left] + op_shift[writer], NOBODY),
+        version_new=resolved.version_new[left],
         read_txn=new_txn[read_txn],
         read_version=new_version[read_version].astype(np.int32),
         read_op=read_op + op_shift[read_txn],
@@ -461,7 +487,8 @@ def foundations(resolved: Resolved, in_effect: np.ndarray, left: np.ndarray) -> 
         return found
     key = resolved.version_key[version].astype(np.int64)
     installed = left & (resolved.version_txn >= 0)
-    writes = resolved.version_txn[installed] * resolved.key_count + resolved.version_key[installed].astype(np.int64)
+    replaces = installed & ~resolved.version_new
+    writes = resolved.version_txn[replaces] * resolved.key_count + resolved.version_key[replaces].astype(np.int64)
     updates = in_effect[reader] & np.isin(reader * resolved.key_count + key, writes)
     found[key[outside & updates]] = version[outside & updates]
     alone = found[key] == version

@@ -2,7 +2,8 @@
 
 A transaction that reads a version of a key and then writes the key comes right after that version's writer: no
 other write can stand between them, or its read would have been different (serializability) or two overlapping
-transactions would have written one key (snapshot isolation). The same holds for lists, whose readers show the
+transactions would have written one key (snapshot isolation). Not so if it began a row there, which needs another one
+to have deleted what it read. The same holds for lists, whose readers show the
 order of appends. Such links join versions into *chains*; only the order between the chains of a key is open. The chain
 that holds the initial version comes first.
 """
@@ -31,7 +32,7 @@ class VersionChains:
 
 
 @kernel
-def link_updates(version_key, version_txn, key_count, read_start, read_order, read_txn, following, clash):
+def link_updates(version_key, version_txn, version_new, key_count, read_start, read_order, read_txn, following, clash):
     """Link each version to the one that replaced it in a read-modify-write.
 
     Pre:  reads are grouped by version through read_start and read_order; following is -1.
@@ -48,7 +49,8 @@ def link_updates(version_key, version_txn, key_count, read_start, read_order, re
     for key in range(key_count):
         first = at
         while at < len(version_key) and version_key[at] == key:
-            own_version[version_txn[at]] = at
+            if not version_new[at]:
+                own_version[version_txn[at]] = at
             at += 1
         if at == first:
             continue
@@ -110,6 +112,7 @@ def trace_chains(version_count, following, chain_head, chain_tail):
 def chain_versions(
     version_key: SmallInts,
     version_txn: SmallInts,
+    version_new: np.ndarray,
     key_count: int,
     read_txn: SmallInts,
     read_version: SmallInts,
@@ -126,7 +129,9 @@ def chain_versions(
     if len(list_txn):
         link_lists(list_start, list_version, list_key, following, followed_by, clash)
     if clash[0] < 0:
-        link_updates(version_key, version_txn, key_count, reader_start, read_order, read_txn, following, clash)
+        link_updates(
+            version_key, version_txn, version_new, key_count, reader_start, read_order, read_txn, following, clash
+        )
     chain_head = np.empty(version_count, np.int32)
     chain_tail = np.empty(version_count, np.int32)
     shown_by: set[int] = set()

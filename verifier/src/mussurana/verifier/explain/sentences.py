@@ -147,7 +147,7 @@ def _events(graph: Graph, kind: EdgeKind, start: int, end: int) -> tuple[Event, 
         return "", ""
     if kind == "rw":
         return "begin", "commit"
-    if kind != "realtime":
+    if kind not in ("realtime", "ww"):
         return "commit", "begin"
     source, target = graph.node_txn[start], graph.node_txn[end]
     return "commit" if start == graph.commit[source] else "begin", "begin" if end == graph.begin[target] else "commit"

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from mussurana.verifier.history import NO_VALUE, UNKNOWN_TIME, History, Ints, Kind, Status
+from mussurana.verifier.history import NO_ROW, NO_VALUE, UNKNOWN_TIME, History, Ints, Kind, Status
 from mussurana.verifier.verdict import ShownOperation, ShownTransaction
 
 OPERATIONS_SHOWN_MAX = 12  # of a longer transaction only those on keys that the story speaks of are shown
@@ -73,5 +73,5 @@ class Cast:
             kind="write" if kind == Kind.WRITE else "append" if kind == Kind.APPEND else "read",
             key=self.key(op),
             version=self.seen(op),
-            previous="" if previous == NO_VALUE else self.part.version_name(int(self.part.key[op]), previous),
+            previous="" if previous in (NO_VALUE, NO_ROW) else self.part.version_name(int(self.part.key[op]), previous),
         )

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from mussurana.verifier.history import (
     INITIAL,
+    NO_ROW,
     NO_VALUE,
     UNKNOWN_TIME,
     History,
@@ -50,7 +51,8 @@ def unsaid(
     counts = {
         "begin and commit times": 0 if times else _count(outer),
         "times inside transactions": 0 if inner_times else _count(inner),
-        "replaced versions of writes": _count(history.previous != NO_VALUE),
+        "replaced versions of writes": _count((history.previous != NO_VALUE) & (history.previous != NO_ROW)),
+        "writes that began a row": _count(history.previous == NO_ROW),
         "transactions without operations": 0 if empty else _count(history.op_start[1:] == history.op_start[:-1]),
         "session names": 0 if session_names else len(history.session_names),
         "transaction names": 0 if txn_names else len(history.txn_names),

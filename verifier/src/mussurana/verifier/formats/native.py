@@ -37,6 +37,7 @@ from mussurana.verifier.formats.names import PackedNames, join_names
 from mussurana.verifier.formats.places import bad_byte
 from mussurana.verifier.history import (
     INITIAL,
+    NO_ROW,
     NO_VALUE,
     UNKNOWN_TIME,
     History,
@@ -287,12 +288,13 @@ class Reader:
         block.check(key >= self._named["KEYS"], place, 4, "this key has no name")
         value, value_place = block.column("<i8", ops)
         is_write = (kind == Kind.WRITE) | (kind == Kind.APPEND)
-        reserved = (value == NO_VALUE) | (is_write & (value == INITIAL))
+        reserved = (value == NO_VALUE) | (value == NO_ROW) | (is_write & (value == INITIAL))
         block.check(reserved, value_place, 8, "this number cannot be a version")
         previous: Column = np.full(ops, NO_VALUE, np.int64)
         if present & PREVIOUS:
             previous, place = block.column("<i8", ops)
             block.check(~is_write & (previous != NO_VALUE), place, 8, "only a write can replace a version")
+            block.check((kind == Kind.APPEND) & (previous == NO_ROW), place, 8, "a list is not a row")
         length: Column = np.zeros(ops, np.int64)
         place = value_place
         if present & LISTS:

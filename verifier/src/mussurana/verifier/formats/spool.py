@@ -28,6 +28,7 @@ from google.protobuf.message import DecodeError
 from mussurana.verifier.formats.places import bad_byte
 from mussurana.verifier.history import (
     INITIAL,
+    NO_ROW,
     NO_VALUE,
     UNKNOWN_TIME,
     Bytes,
@@ -38,10 +39,12 @@ from mussurana.verifier.history import (
     LeftOut,
     offsets,
 )
-from mussurana.wire import BEFORE_RECORDING, COUNTER_BITS, FENCE_KEY, PROTOCOL, history_pb2, segments
+from mussurana.wire import BEFORE_RECORDING, COUNTER_BITS, FENCE_KEY, PROTOCOL, XID_TAG, history_pb2, segments
 
 SUFFIX = ".seg"
-READ, WRITE, UPDATE, DELETE, READ_ABSENT = range(5)
+READ, WRITE, UPDATE, DELETE, READ_ABSENT, INSERT = range(6)
+
+FIRST_XID = 3  # smaller ones stand for rows that have been there for ever
 
 LOST_READS = "reads of versions that were lost in a gap"
 LATE_READS = "reads of versions whose transactions had not been recorded yet"
@@ -71,6 +74,7 @@ class Collector:
     last_sequence: int = 0
     is_whole: bool = True  # no fragment is missing, from the first on
     settled: dict[int, int] = field(default_factory=dict)  # tag -> counter
+    xid_horizon: int = 0
     session_names: dict[int, str] = field(default_factory=dict)
     coverage: dict[tuple[str, str, int], int] = field(default_factory=dict)
 
@@ -121,6 +125,7 @@ class Reader:
         for event in fragment.session_event:
             if event.what == history_pb2.SessionEvent.OPEN:
                 collector.session_names[event.session] = event.name
+        collector.xid_horizon = collector.xid_horizon or fragment.xid_horizon
         for ids in fragment.write_ids:
             collector.settled[ids.tag] = ids.settled
         for name in fragment.key_name:
@@ -145,15 +150,15 @@ class Reader:
             if len(columns[name]) != op_count:
                 raise ValueError(f"expected {op_count} entries in {name}, found {len(columns[name])}")
         kind = columns["op_kind"]
-        if len(kind) and int(kind.max()) > READ_ABSENT:
-            raise ValueError(f"expected a kind of operation up to {READ_ABSENT}, found {int(kind.max())}")
+        if len(kind) and int(kind.max()) > INSERT:
+            raise ValueError(f"expected a kind of operation up to {INSERT}, found {int(kind.max())}")
         if fragment.txn_count and int(columns["txn_status"].max()) > 2:
             raise ValueError(f"expected a status up to 2, found {int(columns['txn_status'].max())}")
         replaced = _column(fragment, "op_previous", "<u8")
         has_previous = (kind == UPDATE) | (kind == DELETE)
         if len(replaced) != np.count_nonzero(has_previous):
             raise ValueError(f"expected {np.count_nonzero(has_previous)} entries in op_previous, found {len(replaced)}")
-        previous = np.full(op_count, NO_VALUE, np.int64)
+        previous = np.where(kind == INSERT, NO_ROW, NO_VALUE)
         previous[has_previous] = _versions(replaced)
         written = columns["op_version"][(kind != READ) & (kind != READ_ABSENT)]
         if len(written) and int(written.min()) == BEFORE_RECORDING:
@@ -213,8 +218,9 @@ class Reader:
         self._leave_out(keep, ambiguous, AMBIGUOUS_KEYS)
         tainted = self._tainted(key_hashes)[key]
         self._leave_out(keep, tainted & ~is_write, TAINTED_READS)
-        previous[tainted] = NO_VALUE
+        previous[tainted & (previous != NO_ROW)] = NO_VALUE
 
+        self._find_initial_xids(kind, key, version, previous)
         # A row that is absent has never been there, unless it was: somebody deleted it, or may have, out of sight.
         was_there = np.zeros(len(key_hashes), bool)
         was_there[key[(kind == DELETE) | (is_read & (version == INITIAL)) | (previous == INITIAL)]] = True
@@ -223,7 +229,7 @@ class Reader:
 
         # Which reads find what they saw: pairs of version and key among the writes.
         saw = np.where(is_read, version, previous)
-        looks = keep & (saw != NO_VALUE) & (saw != INITIAL) & ~is_absent
+        looks = keep & (saw != NO_VALUE) & (saw != NO_ROW) & (saw != INITIAL) & ~is_absent
         _, dense = np.unique(np.concatenate([version, saw]), return_inverse=True)
         written = dense[: len(version)] * len(key_hashes) + key
         seen = dense[len(version) :] * len(key_hashes) + key
@@ -233,6 +239,28 @@ class Reader:
             previous[unknown] = NO_VALUE
             self.left_out[reason.replace("reads of", "replaced")] += int(np.count_nonzero(unknown & is_write))
         return keep
+
+    def _find_initial_xids(self, kind: Bytes, key: Ints, version: Ints, previous: Ints) -> None:
+        """Where versions are the database's own ids: those from before anybody recorded are initial versions.
+
+        Each key has one of them at most; if there seem to be more, somebody wrote whose recording is not here.
+        """
+        horizons = [collector.xid_horizon for collector in self.collectors.values()]
+        saw = np.where(kind == READ, version, previous)
+        is_xid = (saw > 0) & (saw >> COUNTER_BITS == XID_TAG)
+        if not is_xid.any() or not all(horizons):
+            return
+        writes = (kind != READ) & (kind != READ_ABSENT) & (version >> COUNTER_BITS == XID_TAG)
+        old = is_xid.copy()
+        old[is_xid] = ~np.isin(saw[is_xid] * len(key) + key[is_xid], version[writes] * len(key) + key[writes])
+        for horizon in horizons:
+            age = (horizon - saw) % (1 << COUNTER_BITS)  # ids come round
+            old &= (saw < FIRST_XID) | ((age > 0) & (age < 1 << (COUNTER_BITS - 1)))
+        pairs = np.unique(np.stack([key[old], saw[old]]), axis=1)
+        keys, counts = np.unique(pairs[0], return_counts=True)
+        old &= np.isin(key, keys[counts == 1])
+        version[old & (kind == READ)] = INITIAL
+        previous[old & (kind != READ)] = INITIAL
 
     def _why_missing(self, saw: Ints, missing: npt.NDArray[np.bool_]) -> dict[str, npt.NDArray[np.bool_]]:
         """For versions that nobody here wrote: those that somebody may have written all the same, by reason."""

@@ -1,7 +1,8 @@
 """Isolation levels: what each one demands of an order of events.
 
 All levels share one representation (design 3.2): a transaction has a begin and a commit; whoever read a version began
-after its writer committed, and began before the next writer of that key committed; writers of one key do not overlap.
+after its writer committed, and began before the next writer of that key committed; writers of one key do not overlap,
+but for one that begins the row anew.
 Serializability is the case in which a transaction's begin and commit are one event. What differs between levels is
 declared in one small module each:
 

@@ -18,6 +18,7 @@ import xxhash
 
 from mussurana.verifier.history import (
     INITIAL,
+    NO_ROW,
     NO_VALUE,
     UNKNOWN_TIME,
     History,
@@ -29,7 +30,7 @@ from mussurana.verifier.history import (
 )
 from mussurana.verifier.replay.lists import as_registers
 from mussurana.wire import BEFORE_RECORDING, COUNTER_BITS, TAG_BITS
-from mussurana.wire.history_pb2 import READ, UPDATE, WRITE, Fragment, SessionEvent
+from mussurana.wire.history_pb2 import INSERT, READ, UPDATE, WRITE, Fragment, SessionEvent
 
 FRAGMENT_TXNS = 1000
 """As collectors send them: larger ones make nothing cheaper."""
@@ -108,12 +109,12 @@ def _cut(order: Ints, end_ns: Ints) -> Iterator[Ints]:
 
 
 def _write_ids(history: History, order: Ints, tags: list[int]) -> tuple[Ints, Ints, int]:
-    """Per operation: the write id that it saw or wrote, and the one that it replaced (NO_VALUE if not known).
+    """Per operation: the write id that it saw or wrote, and the one that it replaced (or NO_VALUE, NO_ROW).
 
     Also how many versions were seen that nobody wrote; they have the first numbers of the first tag.
     """
     is_write = history.kind == Kind.WRITE
-    replaces = is_write & (history.previous != NO_VALUE)
+    replaces = is_write & (history.previous != NO_VALUE) & (history.previous != NO_ROW)
     # Every mention of a version, as (key, value): what operations saw or wrote, then what they replaced.
     key = np.concatenate([history.key, history.key[replaces]]).astype(np.int64)
     value = np.concatenate([history.value, history.previous[replaces]])
@@ -147,7 +148,7 @@ def _write_ids(history: History, order: Ints, tags: list[int]) -> tuple[Ints, In
         version[mine] = (tag << COUNTER_BITS) + first + np.arange(len(mine))
     write_ids[of_op[is_write]] = version[is_write]
     version[~is_write] = write_ids[of_op[~is_write]]
-    previous = np.full(history.op_count, NO_VALUE)
+    previous = np.where(history.previous == NO_ROW, NO_ROW, NO_VALUE)
     previous[replaces] = write_ids[of_replaced]
     return version, previous, len(unwritten)
 
@@ -194,7 +195,8 @@ class _Collector:
         self._name_keys(made, history.key[ops])
         is_write = history.kind[ops] == Kind.WRITE
         previous = self._previous[ops]
-        replaces = is_write & (previous != NO_VALUE)
+        replaces = is_write & (previous != NO_VALUE) & (previous != NO_ROW)
+        writes = np.where(replaces, UPDATE, np.where(previous == NO_ROW, INSERT, WRITE))
         self._settled += int(np.count_nonzero(is_write))
         made.write_ids.add(tag=self._tag, settled=self._settled, drawn=self._settled)
         made.txn_session = history.session[txns].astype("<u4").tobytes()
@@ -203,7 +205,7 @@ class _Collector:
             times_ns = np.where(column[txns] == UNKNOWN_TIME, 0, column[txns] + self._shift_ns)
             setattr(made, f"txn_{field}_ns", times_ns.astype("<i8").tobytes())
         made.txn_op_count = np.diff(history.op_start)[txns].astype("<u4").tobytes()
-        made.op_kind = np.where(replaces, UPDATE, np.where(is_write, WRITE, READ)).astype(np.uint8).tobytes()
+        made.op_kind = np.where(is_write, writes, READ).astype(np.uint8).tobytes()
         made.op_key = self._key[history.key[ops]].astype("<u8").tobytes()
         made.op_version = self._version[ops].astype("<u8").tobytes()
         made.op_previous = previous[replaces].astype("<u8").tobytes()

@@ -19,7 +19,10 @@ from mussurana.verifier.history import NO_VALUE, Ints
 from mussurana.verifier.rounds.batch import ABORTED, Batch
 from mussurana.verifier.rounds.ended import EndedTags
 from mussurana.verifier.rounds.lost import LostVersions
-from mussurana.wire import COUNTER_BITS
+from mussurana.wire import COUNTER_BITS, XID_TAG
+
+XIDS_MAX = 1_000_000
+"""The database's own transaction ids, which nobody settles: so many of the last ones are known to have arrived."""
 
 
 class WriteIdProgress:
@@ -34,7 +37,9 @@ class WriteIdProgress:
         for tag in np.unique(versions >> COUNTER_BITS).tolist():
             some = versions[versions >> COUNTER_BITS == tag]
             ahead = np.concatenate([self._ahead.get(tag, np.zeros(0, np.int64)), some])
-            self._ahead[tag] = ahead[ahead >= self.settled.get(tag, 0)]
+            self._ahead[tag] = (
+                np.unique(ahead)[-XIDS_MAX:] if tag == XID_TAG else ahead[ahead >= self.settled.get(tag, 0)]
+            )
 
     def ahead(self) -> Ints:
         return np.concatenate([*self._ahead.values(), np.zeros(0, np.int64)])

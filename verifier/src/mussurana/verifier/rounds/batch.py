@@ -35,7 +35,7 @@ class Batch:
     kind: Bytes  # Kind.READ or Kind.WRITE
     key: Ints
     version: Ints
-    previous: Ints  # for writes: the version replaced, or NO_VALUE
+    previous: Ints  # for writes: the version replaced, NO_ROW or NO_VALUE
     statement: npt.NDArray[np.uint32]
 
     def __len__(self) -> int:
@@ -96,7 +96,7 @@ class Batch:
 
     @property
     def seen(self) -> Ints:
-        """Per operation: the version it saw, by reading it or by replacing it; NO_VALUE for none."""
+        """Per operation: the version it saw, by reading it or by replacing it; NO_VALUE or NO_ROW for none."""
         return np.where(self.kind == Kind.READ, self.version, self.previous)
 
     @property

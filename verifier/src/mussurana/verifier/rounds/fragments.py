@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mussurana.verifier.history import NO_VALUE, UNKNOWN_TIME, Ints, Kind, offsets
+from mussurana.verifier.history import NO_ROW, NO_VALUE, UNKNOWN_TIME, Ints, Kind, offsets
 from mussurana.verifier.rounds.batch import Batch
-from mussurana.wire.history_pb2 import DELETE, READ, READ_ABSENT, UPDATE, WRITE, Fragment
+from mussurana.wire.history_pb2 import DELETE, INSERT, READ, READ_ABSENT, UPDATE, WRITE, Fragment
 
 TXNS_MAX = 1 << 20  # a collector sends about a thousand; what claims more than this is not one
 VERSION_MAX = (1 << 63) - 1
@@ -51,16 +51,16 @@ def decode(fragment: Fragment, received_ns: int, trust_clock: bool = True) -> De
     op_count = column("txn_op_count", "<u4", txns).astype(np.int64)
     ops = int(op_count.sum())
     kind = column("op_kind", "u1", ops)
-    expect(kind <= READ_ABSENT, "op_kind", "is not a kind of operation")
+    expect(kind <= INSERT, "op_kind", "is not a kind of operation")
     key = column("op_key", "<u8", ops).view(np.int64)
     version = column("op_version", "<u8", ops)
     expect(version <= VERSION_MAX, "op_version", "is not a write id")
     replaces = (kind == UPDATE) | (kind == DELETE)
-    writes = replaces | (kind == WRITE)
+    writes = replaces | (kind == WRITE) | (kind == INSERT)
     expect(~writes | (version > 0), "op_version", "is a write without a write id")
     replaced = column("op_previous", "<u8", int(np.count_nonzero(replaces)))
     expect(replaced <= VERSION_MAX, "op_previous", "is not a write id")
-    previous = np.full(ops, NO_VALUE, np.int64)
+    previous = np.where(kind == INSERT, NO_ROW, NO_VALUE)
     previous[replaces] = replaced.astype(np.int64)
     statement = column("op_statement", "<u4", ops, optional=True)
     times = [column(f"txn_{field}_ns", "<i8", txns) for field in ("begin", "begun", "commit", "committed")]

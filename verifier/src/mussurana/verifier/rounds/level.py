@@ -88,7 +88,7 @@ class LevelRounds:
             all_lost.add(self.lost.start, self.lost.end)
             window = make_window(batch, self.past, self.table, all_lost, list(self.real_key), self.names)
             self.unchecked_reads += window.unchecked_reads
-            resolved = resolve(window.history)
+            resolved = resolve(window.history, self.level.split)
             seconds["build"] += perf_counter() - started
             if resolved.impossible:
                 bad, unseen = self._impossible(window, resolved, outcome)

@@ -28,7 +28,7 @@ from mussurana.verifier.rounds.lost import LostVersions
 from mussurana.verifier.rounds.outcome import Gauges, RoundOutcome, VerdictName, Violation
 from mussurana.verifier.rounds.window import Names
 from mussurana.verifier.verdict import Settings, ShownTransaction
-from mussurana.wire import COUNTER_BITS, FENCE_KEY, counter_of, tag_of
+from mussurana.wire import COUNTER_BITS, FENCE_KEY, XID_TAG, counter_of, tag_of
 from mussurana.wire.history_pb2 import Fragment, SessionEvent
 
 COUNTER_END = 1 << COUNTER_BITS
@@ -184,7 +184,7 @@ class Verifier:
     def _refuse_strange(self, fragment: Fragment, batch: Batch, collector: bytes) -> None:
         """All that is written has a tag of the collector's own."""
         known = self.collectors.get(collector)
-        own = {progress.tag for progress in fragment.write_ids} | (known.tags if known else set())
+        own = {XID_TAG} | {progress.tag for progress in fragment.write_ids} | (known.tags if known else set())
         for tag in np.unique(batch.written >> COUNTER_BITS).tolist():
             if tag not in own:
                 raise BadFragment(f"fragment {fragment.sequence}: op_version: tag {tag} is not in write_ids")
