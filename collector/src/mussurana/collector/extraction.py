@@ -5,6 +5,8 @@ calls each `extract(observation, sink)`, which tells the sink what there was. Ex
 may fail: a failure costs that observation and is counted. Since a write may have been in it, the write ids that the
 transaction may have drawn are then declared lost, so that whoever reads them is not checked against nothing.
 
+Where there is time for it before, `catch_up` does the same.
+
 Writes that were rolled back to a savepoint become versions of an aborted transaction of their own. Reads in that part
 were real and stay, except for those that saw what was rolled back: only this transaction could see it.
 """
@@ -46,6 +48,9 @@ class Sink:
         other.operations, other.ends, other.lost = self.operations.copy(), self.ends.copy(), self.lost.copy()
         other.failures = self.failures
         return other
+
+    def written(self) -> list[int]:
+        return [version for kind, _, version, _, _ in self.operations if kind in WRITES]
 
     def statement(self, text: str) -> None:
         """The operations that follow belong to this SQL, with placeholders and never with values."""
@@ -90,17 +95,22 @@ class Extracted(NamedTuple):
 
 
 def catch_up(txn: Txn) -> None:
-    """Ask the observations that there are so far. `operations_of` will go on from there."""
-    sink = txn.caught_up
-    if sink is None:
-        sink = txn.caught_up = Sink()
+    """Ask the observations now, and let go of them: a result that is freed at once costs the least.
+
+    Pre: no observation will be replaced by another one, and no part of the transaction be rolled back any more.
+    """
+    sink = Sink()
     _ask(txn.observations, sink)
+    if not sink.failures:
+        txn.caught_up, txn.observations = sink, []
 
 
 def operations_of(txn: Txn) -> Extracted:
     """Ask every observation. Never raises for what an extractor does."""
-    sink = Sink() if txn.caught_up is None else txn.caught_up.copy()
-    _ask(txn.observations, sink)
+    sink = txn.caught_up
+    if sink is None or txn.observations:
+        sink = Sink() if sink is None else sink.copy()
+        _ask(txn.observations, sink)
     if not txn.rolled_back:
         return Extracted(sink.operations, [], sink.lost, sink.failures)
     kept, undone = _without_rolled_back(sink.operations, sink.ends, txn.rolled_back)
@@ -108,17 +118,16 @@ def operations_of(txn: Txn) -> Extracted:
 
 
 def _ask(observations: list[Observation], sink: Sink) -> None:
-    """Those that this sink was not told of yet."""
-    operations, ends = sink.operations, sink.ends
-    for index in range(len(ends), len(observations)):
-        observation = observations[index]
+    operations = sink.operations
+    for observation in observations:
+        so_far = len(operations)
         try:
             observation[0](observation, sink)
         except Exception:  # then nothing of it counts
-            del operations[ends[-1] if ends else 0 :]
+            del operations[so_far:]
             sink.failures += 1
         sink.text = ""
-        ends.append(len(operations))
+        sink.ends.append(len(operations))
 
 
 def _without_rolled_back(

@@ -128,7 +128,7 @@ class Txn:
         self.isolation = NOT_KNOWN
         self.observations: list[Observation] = []
         self.rolled_back: list[tuple[int, int]] = []  # observations first .. end that a savepoint took back
-        self.caught_up: Sink | None = None  # what the first of them said, see extraction.py
+        self.caught_up: Sink | None = None  # what those said that were asked before it ended
         self.extracted: Extracted | None = None  # if somebody has needed it already,
         self.extracted_from: list[Observation] | None = None  # out of these
         self.journaled: Place | None = None

@@ -27,7 +27,7 @@ ANSWER_SECONDS_MAX = 30.0
 
 BACK_OFF_SECONDS_MIN, BACK_OFF_SECONDS_MAX = 0.2, 30.0
 
-POLL_SECONDS = 0.05
+POLL_SECONDS = 0.15
 """How often the source is asked for more."""
 
 CHANNEL_OPTIONS = (

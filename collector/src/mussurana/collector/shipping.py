@@ -14,7 +14,7 @@ from mussurana.collector.sender import Sender
 from mussurana.collector.spool import LOCK, Destination, Shipped, folders, try_lock
 from mussurana.collector.spool_reader import SpoolReader
 
-LOOK_SECONDS = 0.2
+LOOK_SECONDS = 0.5
 """How often the spool is looked through for new folders and for those whose process has gone."""
 
 LINGER_SECONDS = 2.0

@@ -186,6 +186,8 @@ class Transactions:
     def _lose_writes(self, txn: Txn) -> None:
         lost = [each[1] for each in txn.observations if each[0] is extract_lost]
         lost += [each[4] for each in txn.observations if len(each) > 4 and each[4]]
+        if txn.caught_up is not None:
+            lost += [*txn.caught_up.lost, *txn.caught_up.written()]
         txn.observations = [(extract_lost, write_id) for write_id in lost]
         txn.rolled_back = []
         txn.caught_up = None
