@@ -15,7 +15,7 @@ from mussurana.verifier.rounds.level import LevelRounds
 from tests.rounds.__main__ import complaint, main
 from tests.rounds.equality import LEVELS, make_case
 
-BLOCKS, BLOCK_CASES = 30, 50
+BLOCKS, BLOCK_CASES = 40, 50
 
 SHARES = {  # of all worlds, at least
     "forgot": 0.7,

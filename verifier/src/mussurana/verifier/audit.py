@@ -9,10 +9,9 @@ replayed, event by event; a counterexample is refuted by trying every order of t
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from itertools import combinations
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 from mussurana.verifier.history import INITIAL, NO_ROW, NO_VALUE, UNKNOWN_TIME, History, Kind, Status
 
@@ -32,8 +31,7 @@ LEVELS = {  # one transaction at a time; session order; real time into commits; 
 State = dict[int, list[int]]  # the versions that a key holds, of a register the last one; under ~key, those replaced
 
 
-@dataclass(frozen=True)
-class Audit:
+class Audit(NamedTuple):
     ok: bool
     message: str
 
