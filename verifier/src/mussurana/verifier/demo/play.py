@@ -62,9 +62,15 @@ def demo(options: Options) -> int:
 
 @contextmanager
 def interrupted_once() -> Iterator[None]:
-    """Whatever asks us to end interrupts once: cleaning up follows, which takes a second or so and is not cut short."""
+    """Whatever asks us to end interrupts once: cleaning up follows, which takes a second or so and is not cut short.
+
+    Nor is what comes after it: an interrupt that is late must not change the exit code.
+    """
+    was_interrupted = False
 
     def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal was_interrupted
+        was_interrupted = True
         for ending in ENDINGS:
             signal.signal(ending, signal.SIG_IGN)
         raise KeyboardInterrupt
@@ -76,8 +82,9 @@ def interrupted_once() -> Iterator[None]:
     try:
         yield
     finally:
-        for ending, handler in before.items():
-            signal.signal(ending, handler)
+        if not was_interrupted:
+            for ending, handler in before.items():
+                signal.signal(ending, handler)
 
 
 class _Play:
