@@ -21,7 +21,20 @@ END_SECONDS_MAX = 20  # from being asked to end; one or two are usual
 def started(tmp_path: Path, *options: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "mussurana.verifier", "demo", "--no-browser", *options]
     environment = {"PATH": "/usr/bin:/bin", "TMPDIR": str(tmp_path), "HOME": str(tmp_path), "COLUMNS": "80"}
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=heed_signals,
+    )
+
+
+def heed_signals() -> None:
+    """Also where the tests run in the background or under nohup, which ignore them, and so would their children."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def left_behind(tmp_path: Path) -> list[str]:
