@@ -109,9 +109,9 @@ class CursorMixin:
                 status = self._pgconn.transaction_status
                 if status == INTRANS:
                     if watch.transactions is not None and (txn := watch.transactions.txn) is not None:
-                        return _execute_known(self, watch, plan, txn, query, params, execute)
+                        return _tag_and_execute(self, watch, plan, txn, query, params, execute)
                 elif status == IDLE and not connection._autocommit:
-                    return _begin_known(self, watch, query, params)
+                    return _begin_and_execute(self, watch, query, params)
         return _execute(self, watch, execute, query, params, prepare, binary)
 
     def _executemany_gen_pipeline(self: Any, query: Any, params_seq: Iterable[Any], returning: bool) -> PGen:
@@ -242,10 +242,10 @@ class ServerCursorHooks(CursorMixin):
         return rows
 
 
-def _execute_known(
+def _tag_and_execute(
     cursor: Any, watch: Watch, plan: Plan, txn: Txn, query: str, params: Any, execute: Callable[..., PGen]
 ) -> PGen:
-    """The way of most statements, if nothing is wrong with the parameters."""
+    """The way of most statements, unless something is wrong with their parameters."""
     try:
         write_id = watch.recorder.write_id() if plan.takes_id else 0
         given = params if plan.injection is None else plan.injection(params, write_id)
@@ -258,7 +258,8 @@ def _execute_known(
     return execute_known(cursor, watch, plan, txn, query, params, given, write_id, execute)
 
 
-def _begin_known(cursor: Any, watch: Watch, query: str, params: Any) -> PGen:
+def _begin_and_execute(cursor: Any, watch: Watch, query: str, params: Any) -> PGen:
+    """The first statement of a transaction, which then goes the way of the others."""
     yield from _begin(cursor._conn, watch)
     yield from cursor._execute_gen(query, params)
 

@@ -62,9 +62,7 @@ class Resolved:
     version_key: SmallInts
     version_txn: SmallInts  # NOBODY for initial versions
     version_op: Ints  # the write, NOBODY for initial versions
-    version_new: (
-        np.ndarray
-    )  # bool: it began a row, and its writer may overlap those of rows before it (snapshot levels)
+    version_new: np.ndarray  # bool, at snapshot levels: it began a row, and may overlap writers of rows before it
     read_txn: SmallInts
     read_version: SmallInts
     read_op: Ints  # the operation that shows it: a read, or a write that named the version it replaced
