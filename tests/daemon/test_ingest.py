@@ -167,6 +167,15 @@ def test_a_second_stream_of_a_collector_takes_over(data: Path) -> None:
         until(lambda: daemon.service.ingest.connected == 0)
 
 
+def test_collectors_that_go_away_at_any_moment_are_not_counted_as_connected(data: Path) -> None:
+    with running(data) as daemon:
+        for number in range(100):  # each ends its stream and cancels it at once, and either may be seen first
+            with TestCollector(daemon.address, number.to_bytes(16, "big")) as collector:
+                collector.send(fragment(1))
+                collector.wait_durable(1)
+        until(lambda: daemon.service.ingest.connected == 0)
+
+
 def test_too_many_collectors_are_told_so(data: Path) -> None:
     with (
         running(data, ingest_collectors_max="1") as daemon,

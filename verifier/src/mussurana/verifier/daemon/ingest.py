@@ -199,10 +199,11 @@ class Ingest:
             acknowledging = None
             await context.abort(refused.code, refused.message)
         finally:
-            await _ended(stream, acknowledging)
+            # First of all: where a collector has gone away, gRPC may cancel this while it waits.
             self._streams.discard(stream)
             if link and link.stream is stream:
                 link.stream, link.info.connected, link.has_broken_off = None, False, True
+            await _ended(stream, acknowledging)
         assert link is not None
         await context.write(Download(acknowledgement=self._acknowledgement(link)))
         if link.stream is None:
