@@ -41,8 +41,7 @@ class Rules:
 
     def __init__(self, certificate: dict[str, Any], history: History, named: set[int]) -> None:
         self.serial, sessions, self.into_commits, self.into_begins = LEVELS[certificate["level"]]
-        self.sessions = sessions and certificate["session_order"]
-        self.drift_ns = certificate["clock_drift_ns"]
+        self.sessions, self.drift_ns = sessions and certificate["session_order"], certificate["clock_drift_ns"]
         self.history, self.session, self.status = history, history.session.tolist(), history.status.tolist()
         columns = (history.kind, history.key, history.value, history.previous)
         ops = list(zip(range(history.op_count), *(column.tolist() for column in columns), strict=True))
@@ -51,11 +50,9 @@ class Rules:
         # Per transaction the keys where its first write began a row, which earlier writers of the key may overlap.
         first = [{key: previous for _, _, key, _, previous in reversed(writes)} for writes in self.writes]
         self.new = [{key for key in keys if keys[key] == NO_ROW and not self.serial} for keys in first]
-        self.earliest_ns: list[float] = []  # by event
-        self.latest_ns: list[float] = []
+        self.earliest_ns, self.latest_ns = list[float](), list[float]()  # by event
         times = (history.begin_ns, history.begun_ns, history.commit_ns, history.committed_ns)
-        for status, *known in zip(self.status, *(column.tolist() for column in times), strict=True):
-            begin, begun, commit, committed = known
+        for status, begin, begun, commit, committed in zip(self.status, *(t.tolist() for t in times), strict=True):
             end = inf if committed == UNKNOWN_TIME or status == IN_DOUBT else committed
             self.earliest_ns += (begin, begin if commit == UNKNOWN_TIME else commit)  # UNKNOWN_TIME is below all times
             self.latest_ns += (end if begun == UNKNOWN_TIME else begun, end)
@@ -77,20 +74,19 @@ class Rules:
 
     def place(self, event: int, state: State, held: set[int]) -> str:
         """Let an event happen to `state` and to `held`, the keys that open transactions write. Says what forbids it."""
-        txn = event // 2
+        txn, is_commit = divmod(event, 2)
         holds = {-1} if self.serial else {key for _, _, key, _, _ in self.writes[txn]} - self.new[txn]  # -1: everything
-        overlaps = f"transaction {txn} overlaps one that {'runs' if self.serial else 'writes the same key'}"
-        if event % 2 == 0:
-            problem = overlaps if holds & held else self.unexplained(txn, state)
-            held |= holds
-            return problem
-        held -= holds
+        if held & (self.new[txn] if is_commit else holds):
+            return f"transaction {txn} overlaps one that {'runs' if self.serial else 'writes the same key'}"
+        held ^= holds
+        if not is_commit:
+            return self.unexplained(txn, state)
         for _, kind, key, value, _ in self.writes[txn]:
             if kind == WRITE:
                 state[key] = []
                 state.setdefault(~key, []).extend(self.replaced(txn, key))
             state.setdefault(key, []).append(value)
-        return overlaps if self.new[txn] & held else ""
+        return ""
 
     def replaced(self, txn: int, key: int) -> list[int]:
         """The version of others that a transaction put an end to: it saw it, wrote the key, and it is written once."""
@@ -119,8 +115,7 @@ class Rules:
                 fits = saw == mine[-1]
             else:
                 elsewhere = (key, saw) in self.outside and saw not in state.get(~key, [])
-                fits = elsewhere or saw == (there or [INITIAL])[-1]
-                fits = fits and external.setdefault(key, saw) == saw
+                fits = (elsewhere or saw == (there or [INITIAL])[-1]) and external.setdefault(key, saw) == saw
             if not fits:
                 version = f"version {self.history.value_name(saw)} of {self.history.key_names[key]}"
                 return f"transaction {txn} could not have seen {version}"
@@ -131,65 +126,50 @@ class Rules:
 
 def replay(rules: Rules, events: list[int]) -> str:
     """What is wrong with a witness; nothing if it is a valid order of all that committed."""
-    position = {event: at for at, event in enumerate(events)}
-    if len(position) != len(events):
-        return "an event occurs twice"
-    for txn, status in enumerate(rules.status):
-        begin, commit = position.get(2 * txn, -1), position.get(2 * txn + 1, -1)
-        if begin == commit == -1 and status == COMMITTED:
-            return f"transaction {txn} committed, but is missing"
-        if max(begin, commit) >= 0 and (status == ABORTED or not 0 <= begin < commit):
-            return f"transaction {txn} aborted, or does not begin before it commits"
-    is_rest = [event // 2 >= rules.history.past for event in events]
-    if is_rest != sorted(is_rest):
-        return "what is past does not come first"
     state: State = {}
     held: set[int] = set()
-    for event in events:
-        if problem := rules.place(event, state, held):
-            return f"{problem} at place {position[event]}"
-    # Going backwards: if some later event has to come before this one, then so does one of those remembered here.
-    soonest: dict[int, int] = {}  # of the later begins (0) and of the later commits (1), the one that was over first
-    first_in_session: dict[int, int] = {}
-    for event in reversed(events):
-        txn, kind = event // 2, event % 2
-        session = rules.session[txn]
-        for later in (*soonest.values(), first_in_session.get(session, event)):
-            if later != event and rules.before(later, event):
-                return f"transaction {later // 2} has to come before {txn} at place {position[event]}"
-        if rules.latest_ns[event] <= rules.latest_ns[soonest.get(kind, event)]:
-            soonest[kind] = event
-        if kind == 1 and rules.status[txn] == COMMITTED:
-            first_in_session[session] = min(event, first_in_session.get(session, event))
-    return ""
+    placed: set[int] = set()
+    last: dict[Any, int] = {}  # an event that comes too late for some other one comes too late for one of these:
+    for place, event in enumerate(events):
+        txn, kind = divmod(event, 2)
+        session = f"session {rules.session[txn]}"
+        problem = rules.place(event, state, held)
+        for other in (last[which] for which in (0, 1, "all", session) if which in last):
+            if rules.before(event, other):
+                problem = f"transaction {txn} has to come before {other // 2}"
+        if event in placed or (kind == 1) != (event ^ 1 in placed) or rules.status[txn] == ABORTED:
+            problem = f"transaction {txn} aborted, or does not begin once and then commit once"
+        if problem:
+            return f"{problem} at place {place}"
+        placed.add(event)
+        last[kind] = max(event, last.get(kind, event), key=rules.earliest_ns.__getitem__)
+        for which in ("all", session):
+            last[which] = max(2 * txn, last.get(which, 0))
+    must = {2 * txn for txn, status in enumerate(rules.status) if status == COMMITTED or 2 * txn in placed}
+    missing = sorted(event // 2 for event in must if event + 1 not in placed)
+    return f"the commit of transaction {missing[0]} is missing" if missing else ""
 
 
 def refute(rules: Rules, named: list[int]) -> Audit:
     """Try all orders of the named transactions, with and without each one in doubt, as far as they are valid."""
     steps = 0
-    committed = [txn for txn in named if rules.status[txn] == COMMITTED]
-    in_doubt = [txn for txn in named if rules.status[txn] == IN_DOUBT]
+    committed, in_doubt = ([txn for txn in named if rules.status[txn] == status] for status in (COMMITTED, IN_DOUBT))
     for chosen in (some for size in range(len(in_doubt) + 1) for some in combinations(in_doubt, size)):
         events = [event for txn in (*committed, *chosen) for event in (2 * txn, 2 * txn + 1)]
         needs = {event: {other for other in events if rules.before(other, event)} - {event} for event in events}
-        stack: list[tuple[frozenset[int], State, set[int]]] = [(frozenset(), {}, set())]
-        met = set()  # what can follow depends only on the events so far and the state they left
-        while stack:
-            placed, state, held = stack.pop()
-            if len(placed) == len(events):
-                return Audit(False, f"transactions {sorted((*committed, *chosen))} do have a valid order")
-            for event in events:
-                steps += 1
-                if steps > STEPS_MAX:
-                    return Audit(False, f"could not be refuted within {STEPS_MAX} steps: too many transactions")
-                if event in placed or not needs[event] <= placed:
-                    continue
-                after = (placed | {event}, {key: list(versions) for key, versions in state.items()}, set(held))
-                if not rules.place(event, after[1], after[2]):
-                    mark = (after[0], frozenset((key, tuple(versions)) for key, versions in after[1].items()))
-                    if mark not in met:
-                        met.add(mark)
-                        stack.append(after)
+        ways: dict[Any, tuple[frozenset[int], State, set[int]]] = {None: (frozenset(), {}, set())}
+        for _ in events:  # what can follow depends only on the events so far and the state they left
+            before, ways = ways, {}
+            for placed, state, held in before.values():
+                for event in (event for event in events if event not in placed and needs[event] <= placed):
+                    after = (placed | {event}, {key: list(versions) for key, versions in state.items()}, set(held))
+                    if not rules.place(event, after[1], after[2]):
+                        ways[after[0], frozenset((key, tuple(versions)) for key, versions in after[1].items())] = after
+                    steps += 1
+                    if steps > STEPS_MAX:
+                        return Audit(False, f"could not be refuted within {STEPS_MAX} steps: too many transactions")
+        if ways:
+            return Audit(False, f"transactions {sorted((*committed, *chosen))} do have a valid order")
     return Audit(True, f"no order of transactions {named} is valid ({steps} steps)")
 
 
