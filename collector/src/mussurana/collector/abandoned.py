@@ -14,7 +14,6 @@ import struct
 from pathlib import Path
 from time import time, time_ns
 
-from mussurana.collector.extraction import WRITES
 from mussurana.collector.fragments import FragmentBuilder, Names, printable
 from mussurana.collector.journal import Journaled, read_journal, remove_journal
 from mussurana.collector.metrics import Metrics
@@ -90,7 +89,7 @@ def complete(folder: Path) -> int:
 
 
 def _written(txn: Journaled) -> list[int]:
-    return [op[2] for op in (*txn.extracted.operations, *txn.extracted.rolled_back) if op[0] in WRITES]
+    return txn.extracted.operations.written() + txn.extracted.rolled_back.written()
 
 
 def _fragment_of(txns: list[Journaled], sequence: int, settled: dict[int, int]) -> bytes:

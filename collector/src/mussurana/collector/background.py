@@ -22,7 +22,7 @@ from collections import deque
 from pathlib import Path
 from time import monotonic, perf_counter, sleep, time_ns
 
-from mussurana.collector.extraction import WRITES, Operation, operations_of
+from mussurana.collector.extraction import WRITES, Operations, operations_of
 from mussurana.collector.fragments import FragmentBuilder, Names, gap_of, printable
 from mussurana.collector.helper import Helper
 from mussurana.collector.journal import Journal, Place
@@ -210,11 +210,12 @@ class Background:
             self._metrics.txns_lost += 1
             recorder.losses.add(NOT_UNDERSTOOD, between(txn.floor, recorder.write_id()), [txn.session])
 
-    def _session_of(self, txn: Txn, operations: list[Operation], now: float) -> int:
+    def _session_of(self, txn: Txn, operations: Operations, now: float) -> int:
         """The number of a transaction's session, announced as what it is."""
         state = self._states.get(txn.session)
         if state is None or state.is_idle:
-            on_fence = [kind for kind, name, _, _, _ in operations if name == FENCE_NAME]
+            each = zip(operations.kinds, operations.names, strict=True)
+            on_fence = [kind for kind, name in each if name == FENCE_NAME]
             if txn.status == ABORTED and len(on_fence) == len(operations):
                 return self._passing_session(txn.session.name)
             wrote_fence = txn.status == COMMITTED and any(kind in WRITES for kind in on_fence)

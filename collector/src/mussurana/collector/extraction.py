@@ -13,7 +13,7 @@ were real and stay, except for those that saw what was rolled back: only this tr
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
@@ -24,20 +24,60 @@ READ, WRITE, UPDATE, DELETE, READ_ABSENT, INSERT = range(6)
 
 WRITES = (WRITE, UPDATE, DELETE, INSERT)
 
-Operation: TypeAlias = tuple[int, str, int, int, str]
-"""Kind, name of the key, version, version replaced (0 but for UPDATE and DELETE), text of the statement."""
-
 Observation: TypeAlias = tuple[Any, ...]
 Extract: TypeAlias = "Callable[[Observation, Sink], None]"
 
 
-class Sink:
-    """What an extractor talks to. The operations of a transaction, in the order in which they are told."""
+class Operations:
+    """Columns over operations, in the order in which they happened.
 
-    __slots__ = ("ends", "failures", "lost", "operations", "text")
+    Whoever has many of them adds to each column at once, by loops that the interpreter runs in C.
+    """
+
+    __slots__ = ("kinds", "names", "previous", "texts", "versions")
 
     def __init__(self) -> None:
-        self.operations: list[Operation] = []
+        self.kinds = bytearray()
+        self.names: list[str] = []  # of keys
+        self.versions: list[int] = []
+        self.previous: list[int] = []  # the versions replaced: 0 but for UPDATE and DELETE
+        self.texts: list[str] = []  # of their statements
+
+    def __len__(self) -> int:
+        return len(self.kinds)
+
+    def add(self, other: Operations) -> None:
+        self.kinds += other.kinds
+        self.names += other.names
+        self.versions += other.versions
+        self.previous += other.previous
+        self.texts += other.texts
+
+    def select(self, chosen: Iterable[int]) -> Operations:
+        """Some of them, by their places."""
+        found, places = Operations(), list(chosen)
+        found.kinds = bytearray(map(self.kinds.__getitem__, places))
+        found.names = list(map(self.names.__getitem__, places))
+        found.versions = list(map(self.versions.__getitem__, places))
+        found.previous = list(map(self.previous.__getitem__, places))
+        found.texts = list(map(self.texts.__getitem__, places))
+        return found
+
+    def cut(self, count: int) -> None:
+        """Only the first ones stay."""
+        del self.kinds[count:], self.names[count:], self.versions[count:], self.previous[count:], self.texts[count:]
+
+    def written(self) -> list[int]:
+        return [version for kind, version in zip(self.kinds, self.versions, strict=True) if kind in WRITES]
+
+
+class Sink(Operations):
+    """What an extractor talks to: the operations of a transaction, in the order in which they are told."""
+
+    __slots__ = ("ends", "failures", "lost", "text")
+
+    def __init__(self) -> None:
+        super().__init__()
         self.ends: list[int] = []  # where those of each observation end
         self.lost: list[int] = []
         self.failures = 0  # observations whose extractor failed
@@ -45,12 +85,9 @@ class Sink:
 
     def copy(self) -> Sink:
         other = Sink()
-        other.operations, other.ends, other.lost = self.operations.copy(), self.ends.copy(), self.lost.copy()
-        other.failures = self.failures
+        other.add(self)
+        other.ends, other.lost, other.failures = self.ends.copy(), self.lost.copy(), self.failures
         return other
-
-    def written(self) -> list[int]:
-        return [version for kind, _, version, _, _ in self.operations if kind in WRITES]
 
     def statement(self, text: str) -> None:
         """The operations that follow belong to this SQL, with placeholders and never with values."""
@@ -58,27 +95,43 @@ class Sink:
 
     def read(self, key_name: str, version: int) -> None:
         """Saw `version` of a row; 0 if it has none, because it was there before anybody recorded."""
-        self.operations.append((READ, key_name, version, 0, self.text))
+        self.tell(READ, key_name, version)
 
     def write(self, key_name: str, version: int) -> None:
         """Wrote `version`; what it replaced, if anything, is not known."""
-        self.operations.append((WRITE, key_name, version, 0, self.text))
+        self.tell(WRITE, key_name, version)
 
     def insert(self, key_name: str, version: int) -> None:
         """Wrote `version` where there was no row, by the database's own word."""
-        self.operations.append((INSERT, key_name, version, 0, self.text))
+        self.tell(INSERT, key_name, version)
 
     def update(self, key_name: str, version: int, previous: int) -> None:
         """Wrote `version` in place of `previous`, by the database's own word."""
-        self.operations.append((UPDATE, key_name, version, previous, self.text))
+        self.tell(UPDATE, key_name, version, previous)
 
     def delete(self, key_name: str, version: int, previous: int) -> None:
         """Removed the row, whose version was `previous`; `version` is a write id that names its absence."""
-        self.operations.append((DELETE, key_name, version, previous, self.text))
+        self.tell(DELETE, key_name, version, previous)
 
     def absent(self, key_name: str) -> None:
         """Saw that there is no such row."""
-        self.operations.append((READ_ABSENT, key_name, 0, 0, self.text))
+        self.tell(READ_ABSENT, key_name, 0)
+
+    def tell(self, kind: int, key_name: str, version: int, previous: int = 0) -> None:
+        self.kinds.append(kind)
+        self.names.append(key_name)
+        self.versions.append(version)
+        self.previous.append(previous)
+        self.texts.append(self.text)
+
+    def tell_all(self, kind: int, key_names: Sequence[str], versions: Sequence[int], previous: Sequence[int]) -> None:
+        """As many operations of one kind. Pre: the columns are equally long."""
+        count = len(key_names)
+        self.kinds += bytes((kind,)) * count
+        self.names += key_names
+        self.versions += versions
+        self.previous += previous
+        self.texts += [self.text] * count
 
     def lose(self, version: int) -> None:
         """This write id may be in the database, but it is not known where: reads of it cannot be checked."""
@@ -88,8 +141,8 @@ class Sink:
 class Extracted(NamedTuple):
     """What a transaction did."""
 
-    operations: list[Operation]
-    rolled_back: list[Operation]  # writes that a savepoint took back
+    operations: Operations
+    rolled_back: Operations  # writes that a savepoint took back
     lost: list[int]
     failures: int  # observations whose extractor failed
 
@@ -112,38 +165,39 @@ def operations_of(txn: Txn) -> Extracted:
         sink = Sink() if sink is None else sink.copy()
         _ask(txn.observations, sink)
     if not txn.rolled_back:
-        return Extracted(sink.operations, [], sink.lost, sink.failures)
-    kept, undone = _without_rolled_back(sink.operations, sink.ends, txn.rolled_back)
+        return Extracted(sink, _NONE, sink.lost, sink.failures)
+    kept, undone = _without_rolled_back(sink, txn.rolled_back)
     return Extracted(kept, undone, sink.lost, sink.failures)
 
 
+_NONE = Operations()
+
+
 def _ask(observations: list[Observation], sink: Sink) -> None:
-    operations = sink.operations
+    kinds, ends = sink.kinds, sink.ends
     for observation in observations:
-        so_far = len(operations)
         try:
             observation[0](observation, sink)
         except Exception:  # then nothing of it counts
-            del operations[so_far:]
+            sink.cut(ends[-1] if ends else 0)
             sink.failures += 1
         sink.text = ""
-        sink.ends.append(len(operations))
+        ends.append(len(kinds))
 
 
-def _without_rolled_back(
-    operations: list[Operation], bounds: list[int], rolled_back: list[tuple[int, int]]
-) -> tuple[list[Operation], list[Operation]]:
+def _without_rolled_back(sink: Sink, rolled_back: list[tuple[int, int]]) -> tuple[Operations, Operations]:
     """Those that stay, and the writes that savepoints took back."""
-    kept: list[Operation] = []
-    undone: list[Operation] = []
+    kept: list[int] = []
+    undone: list[int] = []
     start = 0
-    for index, end in enumerate(bounds):
-        own = operations[start:end]
+    for index, end in enumerate(sink.ends):
+        own = range(start, end)
         start = end
         if any(first <= index < last for first, last in rolled_back):
-            kept += [operation for operation in own if operation[0] in (READ, READ_ABSENT)]
-            undone += [operation for operation in own if operation[0] not in (READ, READ_ABSENT)]
+            kept += [place for place in own if sink.kinds[place] not in WRITES]
+            undone += [place for place in own if sink.kinds[place] in WRITES]
         else:
             kept += own
-    gone = {operation[2] for operation in undone}
-    return [operation for operation in kept if operation[0] != READ or operation[2] not in gone], undone
+    gone = {sink.versions[place] for place in undone}
+    kept = [place for place in kept if sink.kinds[place] != READ or sink.versions[place] not in gone]
+    return sink.select(kept), sink.select(undone)

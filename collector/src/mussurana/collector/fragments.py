@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 from xxhash import xxh3_64_intdigest
 
-from mussurana.collector.extraction import DELETE, UPDATE, WRITES, Operation
+from mussurana.collector.extraction import DELETE, UPDATE, WRITES, Operations
 from mussurana.collector.losses import Loss
 from mussurana.collector.recorder import FENCE_NAME, Txn
 from mussurana.wire import FENCE_KEY, counter_of, history_pb2, tag_of
@@ -113,7 +113,7 @@ class FragmentBuilder:
     def op_count(self) -> int:
         return len(self._kind)
 
-    def add(self, txn: Txn | Journaled, session: int, status: int, operations: Sequence[Operation]) -> None:
+    def add(self, txn: Txn | Journaled, session: int, status: int, operations: Operations) -> None:
         """Add a transaction. ValueError: an operation has no such key or version; then none of it was added."""
         if operations:
             self._add_operations(operations)
@@ -127,22 +127,22 @@ class FragmentBuilder:
         commit.append(txn.commit_ns)
         committed.append(txn.committed_ns)
 
-    def _add_operations(self, operations: Sequence[Operation]) -> None:
-        kinds, names, versions, previous, texts = zip(*operations, strict=True)
-        known = self._names
+    def _add_operations(self, operations: Operations) -> None:
+        kinds, versions, known = operations.kinds, operations.versions, self._names
+        count, replaced_count = len(self._kind), len(self._previous)
         try:
             if max(versions) > VERSION_MAX:
                 raise OverflowError
-            version = array("Q", versions)
-            replaced = array("Q", [p for kind, p in zip(kinds, previous, strict=True) if kind in REPLACING])
-            key = array("Q", _numbers(names, known.keys, known.add_key))
+            self._version.extend(versions)
+            self._key.extend(_numbers(operations.names, known.keys, known.add_key))
+            if UPDATE in kinds or DELETE in kinds:
+                replaced = zip(kinds, operations.previous, strict=True)
+                self._previous.extend([previous for kind, previous in replaced if kind in REPLACING])
         except (TypeError, OverflowError, AttributeError, UnicodeEncodeError):
+            del self._version[count:], self._key[count:], self._previous[replaced_count:]
             raise ValueError("not a key or a version") from None
-        self._kind.extend(kinds)
-        self._version.extend(version)
-        self._previous.extend(replaced)
-        self._key.extend(key)
-        self._statement.extend(_numbers(texts, known.statements, known.add_statement))
+        self._kind += kinds
+        self._statement.extend(_numbers(operations.texts, known.statements, known.add_statement))
 
     def sessions(self) -> set[int]:
         return set(self._session)

@@ -37,7 +37,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from mussurana.collector.extraction import Extracted, Operation, operations_of
+from mussurana.collector.extraction import Extracted, Operations, operations_of
 
 if TYPE_CHECKING:
     from mussurana.collector.metrics import Metrics
@@ -104,8 +104,8 @@ class Journal:
                 txn.status,
                 (txn.begin_ns, txn.begun_ns, txn.commit_ns, txn.committed_ns),
                 txn.isolation,
-                extracted.operations,
-                extracted.rolled_back,
+                _rows(extracted.operations),
+                _rows(extracted.rolled_back),
                 extracted.lost,
             )
             txn.journaled = (file, number)
@@ -220,5 +220,15 @@ def _records(folder: Path) -> Iterator[tuple[int, Any]]:
                 at = content.find(MAGIC, at + 1)
 
 
-def _operations(content: list[Any]) -> list[Operation]:
-    return [tuple(operation) for operation in content]
+def _rows(operations: Operations) -> list[tuple[int, str, int, int, str]]:
+    columns = operations.kinds, operations.names, operations.versions, operations.previous, operations.texts
+    return list(zip(*columns, strict=True))
+
+
+def _operations(rows: list[tuple[int, str, int, int, str]]) -> Operations:
+    operations = Operations()
+    if rows:
+        kinds, *columns = zip(*rows, strict=True)
+        operations.kinds = bytearray(kinds)
+        operations.names, operations.versions, operations.previous, operations.texts = map(list, columns)
+    return operations

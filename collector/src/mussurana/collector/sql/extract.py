@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
-from typing import Any
+from typing import Any, ClassVar
+from weakref import WeakValueDictionary
 
 from mussurana.collector.catalog import Table
 from mussurana.collector.extraction import READ, Extract, Observation, Sink
@@ -20,10 +21,62 @@ from mussurana.collector.sql.plan import DELETE, INSERT, UPDATE, Layout, Plan, W
 BINARY = 1
 """Of a column's format, as libpq says it."""
 
+NAMES_MAX = 200_000
+"""Names of keys that are remembered, of all tables together. Some 30 MB; when full it starts anew."""
+
 Names = list[str | None]
 """Of the rows of a result; None where an outer join found none."""
 
 Versions = list[int | None]
+
+
+class KeyNames(dict[Any, str | None]):
+    """From what the database sends for the key of a row to the name of the key.
+
+    An application comes back to its rows. To find a name takes a tenth of what it takes to make one, and since it is
+    the same object each time, so does finding the number that goes with it (fragments.py).
+    """
+
+    count: ClassVar[int] = 0  # of all together, since they last started anew
+
+    def __init__(self, prefix: str, parts: Sequence[Callable[[bytes], str]]) -> None:
+        super().__init__()
+        self._prefix = prefix
+        self._parts = parts
+
+    def __missing__(self, value: Any) -> str | None:
+        """`value` is what the key's column holds, or a tuple if it has several."""
+        if value is None:
+            return None
+        if len(self._parts) == 1:
+            name = self._prefix + self._parts[0](value)
+        elif None in value:
+            return None
+        else:
+            name = self._prefix + ",".join([part(each) for part, each in zip(self._parts, value, strict=True)])
+        if KeyNames.count >= NAMES_MAX:
+            forget_names()
+        KeyNames.count += 1
+        self[value] = name
+        return name
+
+
+_key_names: WeakValueDictionary[tuple[Any, ...], KeyNames] = WeakValueDictionary()
+
+
+def key_names(prefix: str, oids: tuple[int, ...], is_binary: bool, encoding: str) -> KeyNames:
+    """One for all plans that name the same keys from the same bytes."""
+    known = _key_names.get((prefix, oids, is_binary, encoding))
+    if known is None:
+        known = KeyNames(prefix, [column_namer(oid, is_binary, encoding) for oid in oids])
+        _key_names[prefix, oids, is_binary, encoding] = known
+    return known
+
+
+def forget_names() -> None:
+    for known in list(_key_names.values()):
+        known.clear()
+    KeyNames.count = 0
 
 
 def postgres_extractor(encoding: str, recorder: Recorder) -> Extract:
@@ -51,44 +104,54 @@ def _postgres_reader(plan: Plan, layout: Layout, sample: Any, encoding: str) -> 
     """What reads the results of a plan. The types of its columns are looked up once, in a sample."""
     is_binary = sample.fformat(0) == BINARY
     number: Callable[[bytes], int] = _binary_number if is_binary else int
-    namers = {
-        (table.name, columns): _namer(table, columns, sample, is_binary, encoding)
-        for table, columns in _key_places(plan, layout)
-    }
+
+    def known_names(table: Table, columns: tuple[int, ...]) -> KeyNames:
+        return key_names(_prefix(table), tuple(map(sample.ftype, columns)), is_binary, encoding)
+
+    known = {(table.name, columns): known_names(table, columns) for table, columns in _key_places(plan, layout)}
 
     def read(result: Any, write_id: int, keys: Any, sink: Sink) -> None:
         rows = range(result.ntuples)
 
-        def names(table: Table, columns: tuple[int, ...]) -> Names:
-            return namers[table.name, columns](result)
+        def column(index: int) -> list[bytes | None]:
+            return list(map(result.get_value, rows, repeat(index)))
 
-        def versions(column: int) -> Versions:
-            values = list(map(result.get_value, rows, repeat(column)))
-            return [None if value is None else number(value) for value in values]
+        def names(table: Table, columns: tuple[int, ...]) -> Names:
+            found = [column(index) for index in columns]
+            values: Iterable[Any] = found[0] if len(found) == 1 else zip(*found, strict=True)
+            return list(map(known[table.name, columns].__getitem__, values))
+
+        def versions(index: int) -> Versions:
+            values = column(index)
+            if None in values:
+                return [None if value is None else number(value) for value in values]
+            return list(map(number, values))  # type: ignore[arg-type]
 
         _extract(plan, layout, names, versions, write_id, keys, sink)
 
     if plan.write is None and len(layout.reads) == 1 and len(layout.reads[0][1]) == 1:
         ((table, (key_column,), version_column),) = layout.reads
+        kind = READ
     elif plan.write is not None and plan.write.kind == UPDATE and _is_plain(layout):
         table, (key_column,), version_column = plan.write.table, layout.keys, layout.previous
+        kind = UPDATED
     else:
         return read
-    prefix = (table.key_space or table.name) + "/"
-    part = column_namer(sample.ftype(key_column), is_binary, encoding)
+    names_of_one = known_names(table, (key_column,))
 
     def read_one(result: Any, write_id: int, keys: Any, sink: Sink) -> None:
         """For what is most frequent, one row of one table that has a key of one column."""
         if result.ntuples != 1 or keys:
             read(result, write_id, keys, sink)
             return
-        key, seen = result.get_value(0, key_column), result.get_value(0, version_column)
-        if key is not None:
-            name, version = prefix + part(key), 0 if seen is None else number(seen)
-            operation = (
-                (UPDATED, name, write_id, version, sink.text) if write_id else (READ, name, version, 0, sink.text)
-            )
-            sink.operations.append(operation)
+        name, seen = names_of_one[result.get_value(0, key_column)], result.get_value(0, version_column)
+        if name is not None:
+            version = 0 if seen is None else number(seen)
+            sink.kinds.append(kind)
+            sink.names.append(name)
+            sink.versions.append(write_id or version)
+            sink.previous.append(version if write_id else 0)
+            sink.texts.append(sink.text)
 
     return read_one
 
@@ -106,36 +169,15 @@ def _key_places(plan: Plan, layout: Layout) -> list[tuple[Table, tuple[int, ...]
     return places
 
 
-def _namer(
-    table: Table, columns: tuple[int, ...], sample: Any, is_binary: bool, encoding: str
-) -> Callable[[Any], Names]:
-    """What names the rows of a result by these columns, in loops that the interpreter runs in C."""
-    prefix = (table.key_space or table.name) + "/"
-    parts = [column_namer(sample.ftype(column), is_binary, encoding) for column in columns]
-
-    def names(result: Any) -> Names:
-        rows = range(result.ntuples)
-        found = [list(map(result.get_value, rows, repeat(column))) for column in columns]
-        if any(None in values for values in found):  # the row of a table that an outer join found nothing in
-            return [_name(prefix, parts, values) for values in zip(*found, strict=True)]
-        if len(parts) == 1:
-            return list(map(prefix.__add__, map(parts[0], found[0])))
-        named = [map(part, values) for part, values in zip(parts, found, strict=True)]
-        return list(map(prefix.__add__, map(",".join, zip(*named, strict=True))))
-
-    return names
-
-
-def _name(prefix: str, parts: Sequence[Callable[[bytes], str]], values: Sequence[bytes | None]) -> str | None:
-    named = [part(value) for part, value in zip(parts, values, strict=True) if value is not None]
-    return prefix + ",".join(named) if len(named) == len(values) else None
+def _prefix(table: Table) -> str:
+    return (table.key_space or table.name) + "/"
 
 
 def extract_sqlite(observation: Observation, sink: Sink) -> None:
     _, plan, layout, rows, write_id, keys = observation
 
     def names(table: Table, columns: tuple[int, ...]) -> Names:
-        prefix = (table.key_space or table.name) + "/"
+        prefix = _prefix(table)
         found = ([row[column] for column in columns] for row in rows)
         return [None if None in values else prefix + ",".join(map(value_name, values)) for values in found]
 
@@ -176,11 +218,7 @@ def _extract(
     names: Names = []
     for table, key_columns, version_column in layout.reads:
         names = names_of(table, key_columns)
-        seen: Iterable[tuple[str | None, int | None]] = zip(names, versions_of(version_column), strict=True)
-        if len(layout.reads) > 1:  # a join shows a row once for each of its partners
-            seen = dict.fromkeys(seen)
-        text = sink.text
-        sink.operations += [(READ, name, version or 0, 0, text) for name, version in seen if name is not None]
+        _extract_reads(names, versions_of(version_column), len(layout.reads) > 1, sink)
     if plan.write is not None:
         names = names_of(plan.write.table, layout.keys)
         _extract_write(plan.write, layout, names, names_of, versions_of, write_id, sink)
@@ -191,6 +229,17 @@ def _extract(
         for name in _names(plan.absence.table, keys):
             if name not in found:
                 sink.absent(name)
+
+
+def _extract_reads(names: Names, versions: Versions, joined: bool, sink: Sink) -> None:
+    if joined and len(set(names)) < len(names):  # a join shows a row once for each of its partners
+        names, versions = map(list, zip(*dict.fromkeys(zip(names, versions, strict=True)), strict=True))
+    if None in names:
+        seen = [(name, version) for name, version in zip(names, versions, strict=True) if name is not None]
+        names, versions = [name for name, _ in seen], [version for _, version in seen]
+    if None in versions:
+        versions = [version or 0 for version in versions]
+    sink.tell_all(READ, names, versions, [0] * len(names))  # type: ignore[arg-type]
 
 
 def _extract_write(
@@ -249,7 +298,7 @@ def _extract_moves(
 
 
 def _names(table: Table, keys: Sequence[tuple[Any, ...]]) -> Iterator[str]:
-    prefix = (table.key_space or table.name) + "/"
+    prefix = _prefix(table)
     for key in keys:
         try:
             parts = [parameter_name(value, kind) for value, kind in zip(key, table.key_types, strict=True)]
