@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bench.machine import this_machine
 from mussurana.collector.extraction import Observation, Sink, operations_of
-from mussurana.collector.fragments import FragmentBuilder, Names
+from mussurana.collector.fragments import FragmentBuilder
 from mussurana.collector.recorder import COMMITTED, Recorder, Session, SessionInfo, Txn
 from mussurana.collector.settings import Settings
 
@@ -78,9 +78,9 @@ def background(folder: Path) -> tuple[float, float, float]:
     for number, txn in enumerate(txns):
         observe(recorder, txn, number)
     ops = TXNS * OBSERVATIONS
-    extract = best_us(lambda: [operations_of(txn) for txn in txns], ops)
-    extracted = [operations_of(txn).operations for txn in txns]
-    builder = FragmentBuilder(Names(recorder.metrics))
+    extract = best_us(lambda: [operations_of(txn, recorder.names) for txn in txns], ops)
+    extracted = [operations_of(txn, recorder.names).operations for txn in txns]
+    builder = FragmentBuilder(recorder.names)
     payload = b""
 
     def build() -> None:

@@ -224,7 +224,7 @@ def test_reads_of_a_tainted_table_are_left_out_for_everybody(
 def test_keys_with_the_same_hash_are_left_out(
     recorder: Recorder, alice: Session, spool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mussurana.collector.fragments.xxh3_64_intdigest", lambda _: 7)
+    monkeypatch.setattr("mussurana.collector.names.xxh3_64_intdigest", lambda _: 7)
     do(alice, ("update", "a/1", recorder.write_id(), 0), ("update", "a/2", recorder.write_id(), 0))
     recorder.close()
     assert verdict(spool) is Accepted

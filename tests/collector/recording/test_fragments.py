@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from mussurana.collector import fragments as building
-from mussurana.collector.fragments import key_of
-from mussurana.collector.recorder import ABORTED, COMMITTED, FENCE_NAME, IN_DOUBT, SERIALIZABLE, Recorder, Session
+from mussurana.collector import names as naming
+from mussurana.collector.names import FENCE_NAME, key_of
+from mussurana.collector.recorder import ABORTED, COMMITTED, IN_DOUBT, SERIALIZABLE, Recorder, Session
 from mussurana.wire import FENCE_KEY, counter_of, history_pb2, tag_of
 from tests.collector.recording.ingest import eventually
 from tests.collector.recording.observed import column, commit, events, fail, fragments, is_lost, see, settled, tell
@@ -77,7 +77,7 @@ def test_names_travel_once(recorder: Recorder, spool: Path) -> None:
 
 
 def test_the_cache_of_names_is_bounded(recorder: Recorder, spool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(building, "NAMES_MAX", 10)
+    monkeypatch.setattr(naming, "KEYS_MAX", 10)
     session = recorder.open_session("conn 1", fenced=False)
     commit(recorder, session, *(f"a/{i}" for i in range(100)))
     commit(recorder, session, "a/0")
@@ -88,14 +88,14 @@ def test_the_cache_of_names_is_bounded(recorder: Recorder, spool: Path, monkeypa
 
 
 def test_no_key_is_mistaken_for_the_fence_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(building, "xxh3_64_intdigest", lambda name: 0)
+    monkeypatch.setattr(naming, "xxh3_64_intdigest", lambda name: 0)
     assert key_of("a/1") != FENCE_KEY
 
 
 @pytest.mark.parametrize(
     ("name", "version"), [("a/\udcff", 1), (b"a/1", 1), (None, 1), ("a/1", -1), ("a/1", 1 << 63), ("a/1", "1")]
 )
-def test_operations_without_key_or_version_cost_their_transaction(
+def test_operations_without_key_or_version_cost_themselves_and_the_trust_in_what_was_written(
     name: object, version: object, recorder: Recorder, spool: Path
 ) -> None:
     session = recorder.open_session("conn", fenced=False)
@@ -107,7 +107,7 @@ def test_operations_without_key_or_version_cost_their_transaction(
     kept = commit(recorder, session, "a/2")[0]
     recorder.close()
     found = fragments(spool)
-    assert [column(f.op_version, 8) for f in found if f.txn_count] == [[kept]]
+    assert [column(f.op_version, 8) for f in found if f.txn_count] == [[lost, kept]]
     assert is_lost(lost, found)
     assert recorder.metrics.extraction_failures == 1
 

@@ -14,9 +14,11 @@ import struct
 from pathlib import Path
 from time import time, time_ns
 
-from mussurana.collector.fragments import FragmentBuilder, Names, printable
+from mussurana.collector.extraction import written
+from mussurana.collector.fragments import FragmentBuilder
 from mussurana.collector.journal import Journaled, read_journal, remove_journal
 from mussurana.collector.metrics import Metrics
+from mussurana.collector.names import Names, printable
 from mussurana.collector.recorder import ABORTED
 from mussurana.collector.spool import SEGMENT_BYTES_MAX, UNFINISHED
 from mussurana.collector.spool_reader import gap, name_of
@@ -89,16 +91,21 @@ def complete(folder: Path) -> int:
 
 
 def _written(txn: Journaled) -> list[int]:
-    return txn.extracted.operations.written() + txn.extracted.rolled_back.written()
+    return written(txn.extracted.operations) + written(txn.extracted.rolled_back)
 
 
 def _fragment_of(txns: list[Journaled], sequence: int, settled: dict[int, int]) -> bytes:
     """The transactions that only the journal has. They get sessions of their own: which ones they continue is lost."""
-    builder = FragmentBuilder(Names(Metrics()))
+    names = Names(Metrics())
+    builder = FragmentBuilder(names)
     event = history_pb2.SessionEvent
     for number, name in {txn.session_number: txn.session_name for txn in txns}.items():
         builder.events.append(event(what=event.OPEN, session=RESCUED + number, name=printable(name)))
         builder.events.append(event(what=event.CLOSE, session=RESCUED + number))
+    names.new_keys = list({key: name for txn in txns for key, name in txn.key_names.items()}.items())
+    names.new_statements = list(
+        {key: printable(text) for txn in txns for key, text in txn.statement_texts.items()}.items()
+    )
     for txn in txns:
         number = RESCUED + txn.session_number
         if txn.extracted.rolled_back:

@@ -22,15 +22,17 @@ from collections import deque
 from pathlib import Path
 from time import monotonic, perf_counter, sleep, time_ns
 
-from mussurana.collector.extraction import WRITES, Operations, operations_of
-from mussurana.collector.fragments import FragmentBuilder, Names, gap_of, printable
+from mussurana.collector.columns import WRITES, Columns
+from mussurana.collector.extraction import operations_of
+from mussurana.collector.fragments import FragmentBuilder, gap_of
 from mussurana.collector.helper import Helper
 from mussurana.collector.journal import Journal, Place
 from mussurana.collector.losses import between, single
-from mussurana.collector.recorder import ABORTED, COMMITTED, FENCE_NAME, Recorder, SessionInfo, Txn
+from mussurana.collector.names import printable
+from mussurana.collector.recorder import ABORTED, COMMITTED, Recorder, SessionInfo, Txn
 from mussurana.collector.spool import GAP_BYTES_RESERVED, SEGMENT_BYTES_MAX, Shipped, Spool, SpoolFull
 from mussurana.collector.write_ids import COUNTER_END
-from mussurana.wire import PROTOCOL, history_pb2
+from mussurana.wire import FENCE_KEY, PROTOCOL, history_pb2
 
 SLICE_SECONDS = 0.0005
 PAUSE_SECONDS = 0.0005
@@ -77,8 +79,7 @@ class Background:
         self._settings = recorder.settings
         self._metrics = recorder.metrics
         self._collector = collector
-        self._names = Names(recorder.metrics)
-        self._builder = FragmentBuilder(self._names)
+        self._builder = FragmentBuilder(recorder.names)
         self._pending: deque[Txn | tuple[str, SessionInfo]] = deque()
         self._states: dict[SessionInfo, SessionState] = {}
         self._last_number = 0
@@ -188,7 +189,7 @@ class Background:
         recorder = self._recorder
         extracted = txn.extracted
         if extracted is None or txn.extracted_from != txn.observations:  # in a pipeline results come after COMMIT
-            extracted = operations_of(txn)
+            extracted = operations_of(txn, recorder.names)
         if txn.journaled is not None:
             self._in_fragment.append(txn.journaled)
         txn.observations = []  # the results go now, and not when the last reference to the transaction does
@@ -201,21 +202,15 @@ class Background:
         if not extracted.operations and not extracted.rolled_back:
             return
         number = self._session_of(txn, extracted.operations, now)
-        try:
-            if extracted.rolled_back:
-                self._builder.add(txn, number, ABORTED, extracted.rolled_back)
-            self._builder.add(txn, number, txn.status, extracted.operations)
-        except ValueError:
-            self._metrics.extraction_failures += 1
-            self._metrics.txns_lost += 1
-            recorder.losses.add(NOT_UNDERSTOOD, between(txn.floor, recorder.write_id()), [txn.session])
+        if extracted.rolled_back:
+            self._builder.add(txn, number, ABORTED, extracted.rolled_back)
+        self._builder.add(txn, number, txn.status, extracted.operations)
 
-    def _session_of(self, txn: Txn, operations: Operations, now: float) -> int:
+    def _session_of(self, txn: Txn, operations: Columns, now: float) -> int:
         """The number of a transaction's session, announced as what it is."""
         state = self._states.get(txn.session)
         if state is None or state.is_idle:
-            each = zip(operations.kinds, operations.names, strict=True)
-            on_fence = [kind for kind, name in each if name == FENCE_NAME]
+            on_fence = [kind for kind, key, _, _, _ in operations.rows() if key == FENCE_KEY]
             if txn.status == ABORTED and len(on_fence) == len(operations):
                 return self._passing_session(txn.session.name)
             wrote_fence = txn.status == COMMITTED and any(kind in WRITES for kind in on_fence)

@@ -10,7 +10,7 @@ knows better should say which table it was.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from array import array
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -24,6 +24,9 @@ Key: TypeAlias = tuple[str, str, int]
 
 KEYS_MAX = 10_000
 """Shapes are few. More than this are no shapes but texts with values in them, and would fill the memory."""
+
+PLACES_MAX = 2 * KEYS_MAX + 100
+"""For shapes, and then for what is left of them."""
 
 OTHER = "other statements"
 
@@ -40,40 +43,44 @@ class Coverage:
     """Totals since the process started."""
 
     def __init__(self) -> None:
-        self._counts: dict[Key, int] = {}
+        self._places: dict[Key, int] = {}
         self._sent: dict[Key, int] = {}
+        self.counts = array(
+            "Q", bytes(8 * PLACES_MAX)
+        )  # by place; of fixed size, since readers write to it (columns.py)
+
+    def place(self, key: Key) -> int:
+        """Where statements of a kind are counted."""
+        place = self._places.get(key)
+        if place is None:
+            known = len(self._places)
+            if known >= KEYS_MAX and key[1] != OTHER:
+                # The table is kept where it matters: whose table is not known taints all of them.
+                return self.place(("" if known >= 2 * KEYS_MAX else key[0], OTHER, key[2]))
+            if known >= PLACES_MAX - len(WORDS) and key[0]:
+                return self.place(("", OTHER, key[2]))
+            place = self._places[key] = known
+        return place
 
     def count(self, key: Key) -> None:
         """One statement more. Threads may race here: coverage is for people, and one more or less does not matter."""
-        counts = self._counts
-        if key in counts:
-            counts[key] += 1
-        elif len(counts) < KEYS_MAX:
-            counts[key] = 1
-        else:
-            # The table is kept where it matters: whose table is not known taints all of them.
-            folded = ("" if len(counts) > 2 * KEYS_MAX else key[0], OTHER, key[2])
-            counts[folded] = counts.get(folded, 0) + 1
-
-    def count_all(self, keys: Iterable[Key]) -> None:
-        counts = self._counts
-        for key in keys:
-            if key in counts:
-                counts[key] += 1
-            else:
-                self.count(key)
+        self.counts[self.place(key)] += 1
 
     def rows(self) -> list[CoverageRow]:
-        entries = sorted(self._counts.items())
+        entries = sorted(self._entries())
         return [CoverageRow(table, shape, WORDS[seen], count) for (table, shape, seen), count in entries]
 
     def unobserved_count(self) -> int:
         """Statements of which nothing was seen."""
-        return sum(count for (_, _, seen), count in list(self._counts.items()) if seen >= UNOBSERVED_READ)
+        return sum(count for (_, _, seen), count in self._entries() if seen >= UNOBSERVED_READ)
 
     def unsent(self) -> list[tuple[Key, int]]:
         """What has changed since the last `sent`."""
-        return [(key, count) for key, count in list(self._counts.items()) if self._sent.get(key) != count]
+        return [(key, count) for key, count in self._entries() if self._sent.get(key) != count]
 
     def sent(self, entries: list[tuple[Key, int]]) -> None:
         self._sent.update(entries)
+
+    def _entries(self) -> list[tuple[Key, int]]:
+        counted = [(key, self.counts[place]) for key, place in list(self._places.items())]
+        return [(key, count) for key, count in counted if count]

@@ -13,85 +13,40 @@ were real and stay, except for those that saw what was rolled back: only this tr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from mussurana.collector.columns import DELETE, INSERT, READ, READ_ABSENT, UPDATE, WRITE, WRITES, Columns, Row
+
 if TYPE_CHECKING:
+    from mussurana.collector.names import Names
     from mussurana.collector.recorder import Txn
-
-READ, WRITE, UPDATE, DELETE, READ_ABSENT, INSERT = range(6)
-"""As OpKind in history.proto; repeated here because this module must not load protobuf into the hot path."""
-
-WRITES = (WRITE, UPDATE, DELETE, INSERT)
 
 Observation: TypeAlias = tuple[Any, ...]
 Extract: TypeAlias = "Callable[[Observation, Sink], None]"
 
 
-class Operations:
-    """Columns over operations, in the order in which they happened.
-
-    Whoever has many of them adds to each column at once, by loops that the interpreter runs in C.
-    """
-
-    __slots__ = ("kinds", "names", "previous", "texts", "versions")
-
-    def __init__(self) -> None:
-        self.kinds = bytearray()
-        self.names: list[str] = []  # of keys
-        self.versions: list[int] = []
-        self.previous: list[int] = []  # the versions replaced: 0 but for UPDATE and DELETE
-        self.texts: list[str] = []  # of their statements
-
-    def __len__(self) -> int:
-        return len(self.kinds)
-
-    def add(self, other: Operations) -> None:
-        self.kinds += other.kinds
-        self.names += other.names
-        self.versions += other.versions
-        self.previous += other.previous
-        self.texts += other.texts
-
-    def select(self, chosen: Iterable[int]) -> Operations:
-        """Some of them, by their places."""
-        found, places = Operations(), list(chosen)
-        found.kinds = bytearray(map(self.kinds.__getitem__, places))
-        found.names = list(map(self.names.__getitem__, places))
-        found.versions = list(map(self.versions.__getitem__, places))
-        found.previous = list(map(self.previous.__getitem__, places))
-        found.texts = list(map(self.texts.__getitem__, places))
-        return found
-
-    def cut(self, count: int) -> None:
-        """Only the first ones stay."""
-        del self.kinds[count:], self.names[count:], self.versions[count:], self.previous[count:], self.texts[count:]
-
-    def written(self) -> list[int]:
-        return [version for kind, version in zip(self.kinds, self.versions, strict=True) if kind in WRITES]
-
-
-class Sink(Operations):
+class Sink:
     """What an extractor talks to: the operations of a transaction, in the order in which they are told."""
 
-    __slots__ = ("ends", "failures", "lost", "text")
+    __slots__ = ("columns", "failures", "lost", "names", "statement_number")
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.ends: list[int] = []  # where those of each observation end
+    def __init__(self, names: Names) -> None:
+        self.names = names
+        self.columns = Columns()
         self.lost: list[int] = []
         self.failures = 0  # observations whose extractor failed
-        self.text = ""
+        self.statement_number = 0
 
     def copy(self) -> Sink:
-        other = Sink()
-        other.add(self)
-        other.ends, other.lost, other.failures = self.ends.copy(), self.lost.copy(), self.failures
+        other = Sink(self.names)
+        other.columns.extend(self.columns)
+        other.lost, other.failures = self.lost.copy(), self.failures
         return other
 
     def statement(self, text: str) -> None:
         """The operations that follow belong to this SQL, with placeholders and never with values."""
-        self.text = text
+        self.statement_number = self.names.statement(text)
 
     def read(self, key_name: str, version: int) -> None:
         """Saw `version` of a row; 0 if it has none, because it was there before anybody recorded."""
@@ -118,20 +73,7 @@ class Sink(Operations):
         self.tell(READ_ABSENT, key_name, 0)
 
     def tell(self, kind: int, key_name: str, version: int, previous: int = 0) -> None:
-        self.kinds.append(kind)
-        self.names.append(key_name)
-        self.versions.append(version)
-        self.previous.append(previous)
-        self.texts.append(self.text)
-
-    def tell_all(self, kind: int, key_names: Sequence[str], versions: Sequence[int], previous: Sequence[int]) -> None:
-        """As many operations of one kind. Pre: the columns are equally long."""
-        count = len(key_names)
-        self.kinds += bytes((kind,)) * count
-        self.names += key_names
-        self.versions += versions
-        self.previous += previous
-        self.texts += [self.text] * count
+        self.columns.tell(kind, self.names.key(key_name), version, previous, self.statement_number)
 
     def lose(self, version: int) -> None:
         """This write id may be in the database, but it is not known where: reads of it cannot be checked."""
@@ -141,63 +83,86 @@ class Sink(Operations):
 class Extracted(NamedTuple):
     """What a transaction did."""
 
-    operations: Operations
-    rolled_back: Operations  # writes that a savepoint took back
+    operations: Columns
+    rolled_back: Columns  # writes that a savepoint took back
     lost: list[int]
     failures: int  # observations whose extractor failed
 
 
-def catch_up(txn: Txn) -> None:
+def catch_up(txn: Txn, names: Names) -> None:
     """Ask the observations now, and let go of them: a result that is freed at once costs the least.
 
-    Pre: no observation will be replaced by another one, and no part of the transaction be rolled back any more.
+    Pre: no observation will be replaced by another one.
     """
-    sink = Sink()
+    if txn.rolled_back:
+        return
+    sink = Sink(names)
     _ask(txn.observations, sink)
     if not sink.failures:
         txn.caught_up, txn.observations = sink, []
 
 
-def operations_of(txn: Txn) -> Extracted:
+def operations_of(txn: Txn, names: Names) -> Extracted:
     """Ask every observation. Never raises for what an extractor does."""
+    if txn.rolled_back:
+        return _without_rolled_back(txn.observations, names, txn.rolled_back)
     sink = txn.caught_up
     if sink is None or txn.observations:
-        sink = Sink() if sink is None else sink.copy()
+        sink = Sink(names) if sink is None else sink.copy()
         _ask(txn.observations, sink)
-    if not txn.rolled_back:
-        return Extracted(sink, _NONE, sink.lost, sink.failures)
-    kept, undone = _without_rolled_back(sink, txn.rolled_back)
-    return Extracted(kept, undone, sink.lost, sink.failures)
+    return Extracted(sink.columns, _NONE, sink.lost, sink.failures)
 
 
-_NONE = Operations()
+_NONE = Columns()
+
+
+def columns_of(rows: Iterable[Row]) -> Columns:
+    columns = Columns()
+    for row in rows:
+        columns.tell(*row)
+    return columns
+
+
+def written(columns: Columns) -> list[int]:
+    return [version for kind, _, version, _, _ in columns.rows() if kind in WRITES]
 
 
 def _ask(observations: list[Observation], sink: Sink) -> None:
-    kinds, ends = sink.kinds, sink.ends
-    for observation in observations:
-        try:
-            observation[0](observation, sink)
-        except Exception:  # then nothing of it counts
-            sink.cut(ends[-1] if ends else 0)
-            sink.failures += 1
-        sink.text = ""
-        ends.append(len(kinds))
+    columns, place = sink.columns, 0
+    while (place := columns.add_read(observations, place)) < len(observations):
+        _ask_one(observations[place], sink)
+        place += 1
 
 
-def _without_rolled_back(sink: Sink, rolled_back: list[tuple[int, int]]) -> tuple[Operations, Operations]:
-    """Those that stay, and the writes that savepoints took back."""
-    kept: list[int] = []
-    undone: list[int] = []
-    start = 0
-    for index, end in enumerate(sink.ends):
-        own = range(start, end)
-        start = end
+def _ask_one(observation: Observation, sink: Sink) -> None:
+    so_far = len(sink.columns)
+    try:
+        observation[0](observation, sink)
+    except Exception:  # then nothing of it counts
+        sink.columns.cut(so_far)
+        sink.failures += 1
+    sink.statement_number = 0
+
+
+def _without_rolled_back(
+    observations: list[Observation], names: Names, rolled_back: list[tuple[int, int]]
+) -> Extracted:
+    """As if nothing had been written in the parts that savepoints took back."""
+    kept: list[Row] = []
+    undone: list[Row] = []
+    lost: list[int] = []
+    failures = 0
+    for index, observation in enumerate(observations):
+        sink = Sink(names)
+        _ask_one(observation, sink)
+        own = sink.columns.rows()
+        lost += sink.lost
+        failures += sink.failures
         if any(first <= index < last for first, last in rolled_back):
-            kept += [place for place in own if sink.kinds[place] not in WRITES]
-            undone += [place for place in own if sink.kinds[place] in WRITES]
+            kept += [row for row in own if row[0] not in WRITES]
+            undone += [row for row in own if row[0] in WRITES]
         else:
             kept += own
-    gone = {sink.versions[place] for place in undone}
-    kept = [place for place in kept if sink.kinds[place] != READ or sink.versions[place] not in gone]
-    return sink.select(kept), sink.select(undone)
+    gone = {version for _, _, version, _, _ in undone}
+    stays = columns_of(row for row in kept if row[0] != READ or row[2] not in gone)
+    return Extracted(stays, columns_of(undone), lost, failures)

@@ -1,87 +1,27 @@
 """Ended transactions as columns: a Fragment of history.proto, built with nothing but `array`.
 
-numpy would be quicker per column and slower to import than everything else here together. Transactions are turned into
-columns one at a time, by loops that the interpreter runs in C, so that the work can be done in small slices.
+numpy would be quicker per column and slower to import than everything else here together. Transactions come as columns
+(columns.py) and are added one at a time, so that the work can be done in small slices.
 """
 
 from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import filterfalse
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from xxhash import xxh3_64_intdigest
-
-from mussurana.collector.extraction import DELETE, UPDATE, WRITES, Operations
+from mussurana.collector.columns import Columns
+from mussurana.collector.extraction import written
 from mussurana.collector.losses import Loss
-from mussurana.collector.recorder import FENCE_NAME, Txn
-from mussurana.wire import FENCE_KEY, counter_of, history_pb2, tag_of
+from mussurana.collector.names import Names, printable
+from mussurana.collector.recorder import Txn
+from mussurana.wire import counter_of, history_pb2, tag_of
 
 if TYPE_CHECKING:
-    from mussurana.collector import coverage
+    from mussurana.collector.coverage import Key
     from mussurana.collector.journal import Journaled
-    from mussurana.collector.metrics import Metrics
-
-NAMES_MAX = 200_000
-"""Names of keys that are known to have been sent. Some 30 MB; when full it starts anew, and names go out again."""
-
-STATEMENTS_MAX = 10_000
-"""Statement texts, likewise. Shapes of statements are few, unless an application writes values into its SQL."""
-
-
-VERSION_MAX = (1 << 63) - 1
-"""A version has to fit into a signed column of a database."""
-
-REPLACING = (UPDATE, DELETE)
-
-
-def key_of(name: str) -> int:
-    """A key's number. Never 0, which is the fence row."""
-    return xxh3_64_intdigest(name.encode()) or 1
-
-
-def printable(text: str) -> str:
-    """The same text, fit for a field of protobuf: any Unicode but halves of a character."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
-
-
-class Names:
-    """Which keys and statements have names that the verifier knows already."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-        self.statement_count = 0
-        self.forget()
-
-    def forget(self) -> None:
-        """Send all names again: it is full, or what carried them was dropped."""
-        self.keys: dict[str, int] = {FENCE_NAME: FENCE_KEY}
-        self.statements: dict[str, int] = {"": 0}
-        self.new_keys: list[tuple[int, str]] = []
-        self.new_statements: list[tuple[int, str]] = []
-
-    def add_key(self, name: str) -> int:
-        if (known := self.keys.get(name)) is not None:  # it is new, but twice in this transaction
-            return known
-        if len(self.keys) >= NAMES_MAX:
-            self._metrics.cache_evictions += 1
-            self.keys = {FENCE_NAME: FENCE_KEY}
-        key = self.keys[name] = key_of(name)
-        self.new_keys.append((key, name))
-        return key
-
-    def add_statement(self, text: str) -> int:
-        if (known := self.statements.get(text)) is not None:
-            return known
-        if len(self.statements) >= STATEMENTS_MAX:
-            self._metrics.cache_evictions += 1
-            self.statements = {"": 0}
-        self.statement_count += 1
-        self.statements[text] = self.statement_count
-        self.new_statements.append((self.statement_count, printable(text)))
-        return self.statement_count
 
 
 class FragmentBuilder:
@@ -89,6 +29,7 @@ class FragmentBuilder:
 
     def __init__(self, names: Names) -> None:
         self._names = names
+        self._sent = (0, 0)  # how many of the new names are in what was sealed
         self.events: list[history_pb2.SessionEvent] = []
         self.clear()
 
@@ -98,11 +39,7 @@ class FragmentBuilder:
         self._times = tuple(array("q") for _ in range(4))
         self._op_count = array("I")
         self._isolation = bytearray()
-        self._kind = bytearray()
-        self._key = array("Q")
-        self._version = array("Q")
-        self._previous = array("Q")
-        self._statement = array("I")
+        self._operations = Columns()
         self.events.clear()
 
     @property
@@ -111,12 +48,11 @@ class FragmentBuilder:
 
     @property
     def op_count(self) -> int:
-        return len(self._kind)
+        return len(self._operations)
 
-    def add(self, txn: Txn | Journaled, session: int, status: int, operations: Operations) -> None:
-        """Add a transaction. ValueError: an operation has no such key or version; then none of it was added."""
-        if operations:
-            self._add_operations(operations)
+    def add(self, txn: Txn | Journaled, session: int, status: int, operations: Columns) -> None:
+        """Add a transaction."""
+        self._operations.extend(operations)
         self._op_count.append(len(operations))
         self._session.append(session)
         self._status.append(status)
@@ -127,29 +63,12 @@ class FragmentBuilder:
         commit.append(txn.commit_ns)
         committed.append(txn.committed_ns)
 
-    def _add_operations(self, operations: Operations) -> None:
-        kinds, versions, known = operations.kinds, operations.versions, self._names
-        count, replaced_count = len(self._kind), len(self._previous)
-        try:
-            if max(versions) > VERSION_MAX:
-                raise OverflowError
-            self._version.extend(versions)
-            self._key.extend(_numbers(operations.names, known.keys, known.add_key))
-            if UPDATE in kinds or DELETE in kinds:
-                replaced = zip(kinds, operations.previous, strict=True)
-                self._previous.extend([previous for kind, previous in replaced if kind in REPLACING])
-        except (TypeError, OverflowError, AttributeError, UnicodeEncodeError):
-            del self._version[count:], self._key[count:], self._previous[replaced_count:]
-            raise ValueError("not a key or a version") from None
-        self._kind += kinds
-        self._statement.extend(_numbers(operations.texts, known.statements, known.add_statement))
-
     def sessions(self) -> set[int]:
         return set(self._session)
 
     def written(self) -> list[int]:
         """All write ids in the fragment."""
-        return [version for kind, version in zip(self._kind, self._version, strict=True) if kind in WRITES]
+        return written(self._operations)
 
     def seal(
         self,
@@ -157,7 +76,7 @@ class FragmentBuilder:
         sealed_ns: int,
         settled: Mapping[int, int],
         gaps: Iterable[history_pb2.Gap] = (),
-        covered: Iterable[tuple[coverage.Key, int]] = (),
+        covered: Iterable[tuple[Key, int]] = (),
         fences: history_pb2.Fences | None = None,
         upper: int = 0,
         name: str = "",
@@ -185,20 +104,21 @@ class FragmentBuilder:
         fragment.txn_commit_ns = _bytes(commit)
         fragment.txn_committed_ns = _bytes(committed)
         fragment.txn_op_count = _bytes(self._op_count)
-        fragment.op_kind = bytes(self._kind)
-        fragment.op_key = _bytes(self._key)
-        fragment.op_version = _bytes(self._version)
-        fragment.op_previous = _bytes(self._previous)
+        fragment.op_kind, fragment.op_key, fragment.op_version, fragment.op_previous, statements = (
+            self._operations.content()
+        )
         if any(self._isolation):
             fragment.txn_isolation = bytes(self._isolation)
-        if any(self._statement):
-            fragment.op_statement = _bytes(self._statement)
+        if any(statements):
+            fragment.op_statement = statements
         for tag, counter in settled.items():
             drawn = counter_of(upper) if tag == tag_of(upper) else 0
             fragment.write_ids.add(tag=tag, settled=counter, drawn=drawn)
-        for key, name in names.new_keys:
-            fragment.key_name.add(key=key, name=name)
-        for number, text in names.new_statements:
+        new_keys, new_statements = names.new_keys.copy(), names.new_statements.copy()
+        self._sent = len(new_keys), len(new_statements)
+        for key, key_name in new_keys:
+            fragment.key_name.add(key=key, name=key_name)
+        for number, text in new_statements:
             fragment.statement.add(number=number, text=text)
         fragment.gap.extend(gaps)
         for (table, shape, seen), count in covered:
@@ -214,22 +134,13 @@ class FragmentBuilder:
 
     def sealed(self) -> None:
         """It is in the spool: its names need not be sent again."""
-        self._names.new_keys.clear()
-        self._names.new_statements.clear()
+        self._names.sent(*self._sent)
         self.clear()
 
     def drop(self) -> None:
         """It is lost, and the names in it with it."""
-        self._names.forget()
+        self._names.not_sent()
         self.clear()
-
-
-def _numbers(names: Sequence[str], known: Mapping[str, int], add: Callable[[str], int]) -> list[int]:
-    """The numbers of names, which are new only now and then."""
-    numbers = list(map(known.get, names))
-    if None in numbers:
-        return [add(name) if number is None else number for name, number in zip(names, numbers, strict=True)]
-    return cast("list[int]", numbers)
 
 
 def _is_open(event: history_pb2.SessionEvent) -> bool:

@@ -15,12 +15,13 @@ statement is lost, and its write id is in the gap.
 Two files, `journal-0` and `journal-1`, are written in turns; one is cut to nothing when all in it has been spooled. A
 record is 16 bytes and its payload, written at once, so that threads need no lock:
 
-    0   4  magic "JRN1"
+    0   4  magic "JRN2"
     4   4  bytes in the payload
     8   4  CRC-32 of the payload
     12  4  what it is: TXN, END or DONE
     16     payload, by the interpreter's own `marshal`, which takes half a microsecond where JSON takes four:
-           TXN   number, session, its name, status, four times, isolation, operations, operations rolled back, lost ids
+           TXN   number, session, its name, status, four times, isolation, operations, operations rolled back, lost
+                 ids, names of the keys and texts of the statements in them
            END   number, status, time of the answer
            DONE  numbers of transactions that are in the spool
 """
@@ -31,20 +32,21 @@ import marshal
 import os
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from mussurana.collector.extraction import Extracted, Operations, operations_of
+from mussurana.collector.extraction import Extracted, columns_of, operations_of
 
 if TYPE_CHECKING:
     from mussurana.collector.metrics import Metrics
+    from mussurana.collector.names import Names
     from mussurana.collector.recorder import Txn
 
 HEADER = struct.Struct("<4sIII")
-MAGIC = b"JRN1"
+MAGIC = b"JRN2"
 TXN, END, DONE = range(1, 4)
 
 FILE_BYTES_MAX = 4 << 20
@@ -79,7 +81,9 @@ Place: TypeAlias = tuple[_File, int]
 class Journal:
     """The writing end. Threads write to it, the background says what is done. Nothing here raises."""
 
-    def __init__(self, folder: Path, metrics: Metrics) -> None:
+    def __init__(self, folder: Path, names: Names, metrics: Metrics) -> None:
+        self._names = names
+        names.key_names = {}  # from now on; before, nothing was recorded
         self._metrics = metrics
         self._files = [_File(path_of(folder, turn)) for turn in range(2)]
         self._file = self._files[0]
@@ -92,7 +96,7 @@ class Journal:
             self._metrics.txns_not_journaled += 1
             return
         try:
-            extracted = txn.extracted = operations_of(txn)
+            extracted = txn.extracted = operations_of(txn, self._names)
             txn.extracted_from = txn.observations.copy()
             if not extracted.operations and not extracted.rolled_back:
                 return
@@ -104,9 +108,11 @@ class Journal:
                 txn.status,
                 (txn.begin_ns, txn.begun_ns, txn.commit_ns, txn.committed_ns),
                 txn.isolation,
-                _rows(extracted.operations),
-                _rows(extracted.rolled_back),
+                (operations := extracted.operations.rows()),
+                (rolled_back := extracted.rolled_back.rows()),
                 extracted.lost,
+                _known(self._names.key_names, (row[1] for row in (*operations, *rolled_back))),
+                _known(self._names.statement_texts, (row[4] for row in (*operations, *rolled_back))),
             )
             txn.journaled = (file, number)
             file.waiting.add(number)
@@ -176,6 +182,8 @@ class Journaled:
     committed_ns: int
     isolation: int
     extracted: Extracted
+    key_names: dict[int, str]
+    statement_texts: dict[int, str]
 
 
 def read_journal(folder: Path) -> list[Journaled]:
@@ -184,11 +192,11 @@ def read_journal(folder: Path) -> list[Journaled]:
     done: set[int] = set()
     for what, content in sorted(_records(folder), key=lambda record: record[0]):
         if what == TXN:
-            number, session, name, status, times, isolation, operations, rolled_back, lost = content
-            extracted = Extracted(_operations(operations), _operations(rolled_back), lost, 0)
+            number, session, name, status, times, isolation, operations, rolled_back, lost, keys, texts = content
+            extracted = Extracted(columns_of(operations), columns_of(rolled_back), lost, 0)
             begin_ns, begun_ns, commit_ns, committed_ns = times
             found[number] = Journaled(
-                session, name, status, begin_ns, begun_ns, commit_ns, committed_ns, isolation, extracted
+                session, name, status, begin_ns, begun_ns, commit_ns, committed_ns, isolation, extracted, keys, texts
             )
         elif what == END and content[0] in found:
             found[content[0]].status, found[content[0]].committed_ns = content[1:]
@@ -220,15 +228,5 @@ def _records(folder: Path) -> Iterator[tuple[int, Any]]:
                 at = content.find(MAGIC, at + 1)
 
 
-def _rows(operations: Operations) -> list[tuple[int, str, int, int, str]]:
-    columns = operations.kinds, operations.names, operations.versions, operations.previous, operations.texts
-    return list(zip(*columns, strict=True))
-
-
-def _operations(rows: list[tuple[int, str, int, int, str]]) -> Operations:
-    operations = Operations()
-    if rows:
-        kinds, *columns = zip(*rows, strict=True)
-        operations.kinds = bytearray(kinds)
-        operations.names, operations.versions, operations.previous, operations.texts = map(list, columns)
-    return operations
+def _known(names: dict[int, str] | None, numbers: Iterable[int]) -> dict[int, str]:
+    return {number: names[number] for number in set(numbers) if number in names} if names else {}

@@ -26,7 +26,8 @@ from time import perf_counter, time_ns
 from types import TracebackType
 
 from mussurana.collector.extraction import Observation, Sink
-from mussurana.collector.recorder import ABORTED, COMMITTED, FENCE_NAME, IN_DOUBT, Recorder, Session, Txn, recorder_for
+from mussurana.collector.names import FENCE_NAME
+from mussurana.collector.recorder import ABORTED, COMMITTED, IN_DOUBT, Recorder, Session, Txn, recorder_for
 from mussurana.collector.settings import Settings
 
 

@@ -35,7 +35,7 @@ TUPLES_OK = pq.ExecStatus.TUPLES_OK
 COMMAND_OK = pq.ExecStatus.COMMAND_OK
 FATAL_ERROR = pq.ExecStatus.FATAL_ERROR
 
-CATCH_UP_ROWS_MAX = 24
+CATCH_UP_ROWS_MAX = 200
 """Of a transaction. Beyond, reading takes longer than the server does, and is left to the background."""
 
 _REPEATED: dict[type, tuple[str, ...]] = {
@@ -152,7 +152,11 @@ def execute_known(
         if not plan.live or row_count < plan.rows_expected:
             watch.record(plan, result, write_id, params)
         else:
-            txn.observations.append((watch.extract, plan, cursor._mussurana_layout, result, write_id, ()))
+            layout = cursor._mussurana_layout
+            extract = watch.extract
+            if watch.encoding == "utf-8":
+                extract = watch.recorder.names.readers.get(layout, extract)
+            txn.observations.append((extract, plan, layout, result, write_id, ()))
             txn.rows += row_count
     except Exception:
         watch.failed_after(plan, write_id)
@@ -170,7 +174,7 @@ def execute_command(connection: Any, watch: Watch, command: bytes, txn: Txn | No
     if txn is not None:
         try:
             if txn.rows <= CATCH_UP_ROWS_MAX:
-                catch_up(txn)
+                catch_up(txn, watch.recorder.names)
         except Exception:
             watch.failed()
     results = yield from execute(pgconn)

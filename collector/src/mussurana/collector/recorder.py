@@ -53,6 +53,7 @@ from mussurana.collector.extraction import Extracted, Observation, Sink
 from mussurana.collector.journal import Journal, Place
 from mussurana.collector.losses import Losses, between
 from mussurana.collector.metrics import Metrics
+from mussurana.collector.names import Names
 from mussurana.collector.settings import Settings
 from mussurana.collector.spool import make_folder
 from mussurana.collector.write_ids import WriteIds
@@ -65,9 +66,6 @@ COMMITTED, ABORTED, IN_DOUBT = range(3)
 
 NOT_KNOWN, READ_UNCOMMITTED, READ_COMMITTED, REPEATABLE_READ, SERIALIZABLE = range(5)
 """The isolation that the application asked for."""
-
-FENCE_NAME = "mussurana fence"
-"""The name of the key of the fence row. No other key is called so, since those have a table and a slash."""
 
 NS_PER_SECOND = 1_000_000_000
 
@@ -269,6 +267,7 @@ class Recorder:
     def _begin_anew(self) -> None:
         """The state of one process, which a forked child must not share."""
         self.metrics = Metrics()
+        self.names = Names(self.metrics)
         self.coverage = Coverage()
         self.losses = Losses()
         self.write_ids = WriteIds()
@@ -312,7 +311,7 @@ class Recorder:
             folder, lock = make_folder(self.settings, collector, self.write_ids.tag)
             self.background = self._make_background(self, collector, folder, lock)
             if self.settings.journal == "commit":
-                self.journal = self.background.journal = Journal(folder, self.metrics)
+                self.journal = self.background.journal = Journal(folder, self.names, self.metrics)
             self.background.start()
             _close_at_the_end_of_a_child(self)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from time import time_ns
 
+from mussurana.collector.extraction import written
 from mussurana.collector.recorder import (
     ABORTED,
     COMMITTED,
@@ -187,7 +188,7 @@ class Transactions:
         lost = [each[1] for each in txn.observations if each[0] is extract_lost]
         lost += [each[4] for each in txn.observations if len(each) > 4 and each[4]]
         if txn.caught_up is not None:
-            lost += [*txn.caught_up.lost, *txn.caught_up.written()]
+            lost += [*txn.caught_up.lost, *written(txn.caught_up.columns)]
         txn.observations = [(extract_lost, write_id) for write_id in lost]
         txn.rolled_back = []
         txn.caught_up = None

@@ -12,9 +12,13 @@ from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
 from mussurana.collector.catalog import Table
-from mussurana.collector.extraction import READ, Extract, Observation, Sink
-from mussurana.collector.extraction import UPDATE as UPDATED
-from mussurana.collector.recorder import FENCE_NAME, Recorder
+from mussurana.collector.columns import DELETE as DELETED
+from mussurana.collector.columns import INSERT as INSERTED
+from mussurana.collector.columns import READ, bind_driver
+from mussurana.collector.columns import UPDATE as UPDATED
+from mussurana.collector.extraction import Extract, Observation, Sink
+from mussurana.collector.names import FENCE_NAME, Names
+from mussurana.collector.recorder import Recorder
 from mussurana.collector.sql.keys import column_namer, parameter_name, value_name
 from mussurana.collector.sql.plan import DELETE, INSERT, UPDATE, Layout, Plan, Write
 
@@ -24,8 +28,8 @@ BINARY = 1
 NAMES_MAX = 200_000
 """Names of keys that are remembered, of all tables together. Some 30 MB; when full it starts anew."""
 
-Names = list[str | None]
-"""Of the rows of a result; None where an outer join found none."""
+Found = list[str | None]
+"""Names of the rows of a result; None where an outer join found none."""
 
 Versions = list[int | None]
 
@@ -39,21 +43,26 @@ class KeyNames(dict[Any, str | None]):
 
     count: ClassVar[int] = 0  # of all together, since they last started anew
 
-    def __init__(self, prefix: str, parts: Sequence[Callable[[bytes], str]]) -> None:
+    def __init__(self, kind: tuple[str, tuple[int, ...], bool, str]) -> None:
         super().__init__()
-        self._prefix = prefix
-        self._parts = parts
+        self.kind = kind
+        self._prefix, oids, is_binary, encoding = kind
+        self._parts = [column_namer(oid, is_binary, encoding) for oid in oids]
 
-    def __missing__(self, value: Any) -> str | None:
+    def name_of(self, value: Any) -> str | None:
         """`value` is what the key's column holds, or a tuple if it has several."""
         if value is None:
             return None
         if len(self._parts) == 1:
-            name = self._prefix + self._parts[0](value)
-        elif None in value:
+            return self._prefix + self._parts[0](value)
+        if None in value:
             return None
-        else:
-            name = self._prefix + ",".join([part(each) for part, each in zip(self._parts, value, strict=True)])
+        return self._prefix + ",".join([part(each) for part, each in zip(self._parts, value, strict=True)])
+
+    def __missing__(self, value: Any) -> str | None:
+        name = self.name_of(value)
+        if name is None:
+            return None
         if KeyNames.count >= NAMES_MAX:
             forget_names()
         KeyNames.count += 1
@@ -66,10 +75,10 @@ _key_names: WeakValueDictionary[tuple[Any, ...], KeyNames] = WeakValueDictionary
 
 def key_names(prefix: str, oids: tuple[int, ...], is_binary: bool, encoding: str) -> KeyNames:
     """One for all plans that name the same keys from the same bytes."""
-    known = _key_names.get((prefix, oids, is_binary, encoding))
+    kind = (prefix, oids, is_binary, encoding)
+    known = _key_names.get(kind)
     if known is None:
-        known = KeyNames(prefix, [column_namer(oid, is_binary, encoding) for oid in oids])
-        _key_names[prefix, oids, is_binary, encoding] = known
+        known = _key_names[kind] = KeyNames(kind)
     return known
 
 
@@ -86,21 +95,23 @@ def postgres_extractor(encoding: str, recorder: Recorder) -> Extract:
 
     def extract(observation: Observation, sink: Sink) -> None:
         _, plan, layout, result, write_id, keys = observation
-        coverage.count_all(plan.coverage)
-        binary = result.fformat(0)
+        for key in plan.coverage:
+            coverage.count(key)
+        names, binary = sink.names, result.fformat(0)
         made = layout.extractors.get((binary, encoding))
         if made is None:
             made = layout.extractors[binary, encoding] = _postgres_reader(plan, layout, result, encoding)
-        sink.text = plan.statement
+        if binary != BINARY and encoding == "utf-8" and layout not in names.readers:
+            _make_reader(plan, layout, result, encoding, recorder, names)
         made(result, write_id, keys, sink)
 
     return extract
 
 
-Reader = Callable[[Any, int, Any, Sink], None]
+Read = Callable[[Any, int, Any, Sink], None]
 
 
-def _postgres_reader(plan: Plan, layout: Layout, sample: Any, encoding: str) -> Reader:
+def _postgres_reader(plan: Plan, layout: Layout, sample: Any, encoding: str) -> Read:
     """What reads the results of a plan. The types of its columns are looked up once, in a sample."""
     is_binary = sample.fformat(0) == BINARY
     number: Callable[[bytes], int] = _binary_number if is_binary else int
@@ -116,50 +127,56 @@ def _postgres_reader(plan: Plan, layout: Layout, sample: Any, encoding: str) -> 
         def column(index: int) -> list[bytes | None]:
             return list(map(result.get_value, rows, repeat(index)))
 
-        def names(table: Table, columns: tuple[int, ...]) -> Names:
+        def names(table: Table, columns: tuple[int, ...]) -> Found:
             found = [column(index) for index in columns]
             values: Iterable[Any] = found[0] if len(found) == 1 else zip(*found, strict=True)
             return list(map(known[table.name, columns].__getitem__, values))
 
         def versions(index: int) -> Versions:
-            values = column(index)
-            if None in values:
-                return [None if value is None else number(value) for value in values]
-            return list(map(number, values))  # type: ignore[arg-type]
+            return [None if value is None else number(value) for value in column(index)]
 
+        sink.statement(plan.statement)
         _extract(plan, layout, names, versions, write_id, keys, sink)
 
-    if plan.write is None and len(layout.reads) == 1 and len(layout.reads[0][1]) == 1:
-        ((table, (key_column,), version_column),) = layout.reads
-        kind = READ
-    elif plan.write is not None and plan.write.kind == UPDATE and _is_plain(layout):
-        table, (key_column,), version_column = plan.write.table, layout.keys, layout.previous
-        kind = UPDATED
-    else:
-        return read
-    names_of_one = known_names(table, (key_column,))
-
-    def read_one(result: Any, write_id: int, keys: Any, sink: Sink) -> None:
-        """For what is most frequent, one row of one table that has a key of one column."""
-        if result.ntuples != 1 or keys:
-            read(result, write_id, keys, sink)
-            return
-        name, seen = names_of_one[result.get_value(0, key_column)], result.get_value(0, version_column)
-        if name is not None:
-            version = 0 if seen is None else number(seen)
-            sink.kinds.append(kind)
-            sink.names.append(name)
-            sink.versions.append(write_id or version)
-            sink.previous.append(version if write_id else 0)
-            sink.texts.append(sink.text)
-
-    return read_one
+    return read
 
 
-def _is_plain(layout: Layout) -> bool:
-    """Whether a write has one column for the key and one for the version replaced, and nothing else."""
-    others = layout.reads or layout.old_keys or layout.version >= 0
-    return len(layout.keys) == 1 and layout.previous >= 0 and not others
+def _make_reader(plan: Plan, layout: Layout, sample: Any, encoding: str, recorder: Recorder, names: Names) -> None:
+    """Have the results of a plan read without Python from now on, where that is possible."""
+    steps = _steps(plan, layout)
+    if not steps or not bind_driver():
+        return
+    from mussurana.collector._columns import Reader
+
+    given = []
+    for table, columns, version_column, kind in steps:
+        named = key_names(_prefix(table), tuple(map(sample.ftype, columns)), sample.fformat(0) == BINARY, encoding)
+        numbers = names.raw_keys(named.kind, named.name_of)
+        given.append((numbers, columns, version_column, kind, kind == READ and len(layout.reads) > 1))
+    statement, coverage = names.statement(plan.statement), recorder.coverage
+    places = tuple(map(coverage.place, plan.coverage))
+    otherwise = postgres_extractor(encoding, recorder)
+    names.keep_reader(layout, Reader(tuple(given), statement, coverage.counts, places, otherwise))
+
+
+Step = tuple[Table, tuple[int, ...], int, int]
+"""A table in a result: where its key stands, where a version (-1: nowhere), and the kind of operation of each row."""
+
+
+def _steps(plan: Plan, layout: Layout) -> list[Step]:
+    """What a `Reader` has to do; nothing where that would not be all."""
+    steps: list[Step] = [(table, columns, version, READ) for table, columns, version in layout.reads]
+    write = plan.write
+    if write is not None:
+        if layout.old_keys or layout.version >= 0 or (write.kind != INSERT and layout.previous < 0):
+            return []
+        if write.kind == INSERT and (layout.previous >= 0 or write.previous_tells):
+            return []
+        steps.append((write.table, layout.keys, layout.previous, _KINDS[write.kind]))
+    return steps
+
+
+_KINDS = {INSERT: INSERTED, UPDATE: UPDATED, DELETE: DELETED}
 
 
 def _key_places(plan: Plan, layout: Layout) -> list[tuple[Table, tuple[int, ...]]]:
@@ -176,7 +193,7 @@ def _prefix(table: Table) -> str:
 def extract_sqlite(observation: Observation, sink: Sink) -> None:
     _, plan, layout, rows, write_id, keys = observation
 
-    def names(table: Table, columns: tuple[int, ...]) -> Names:
+    def names(table: Table, columns: tuple[int, ...]) -> Found:
         prefix = _prefix(table)
         found = ([row[column] for column in columns] for row in rows)
         return [None if None in values else prefix + ",".join(map(value_name, values)) for values in found]
@@ -209,13 +226,13 @@ def _binary_number(value: bytes) -> int:
 def _extract(
     plan: Plan,
     layout: Layout,
-    names_of: Callable[[Table, tuple[int, ...]], Names],
+    names_of: Callable[[Table, tuple[int, ...]], Found],
     versions_of: Callable[[int], Versions],
     write_id: int,
     keys: Sequence[tuple[Any, ...]],
     sink: Sink,
 ) -> None:
-    names: Names = []
+    names: Found = []
     for table, key_columns, version_column in layout.reads:
         names = names_of(table, key_columns)
         _extract_reads(names, versions_of(version_column), len(layout.reads) > 1, sink)
@@ -231,22 +248,17 @@ def _extract(
                 sink.absent(name)
 
 
-def _extract_reads(names: Names, versions: Versions, joined: bool, sink: Sink) -> None:
-    if joined and len(set(names)) < len(names):  # a join shows a row once for each of its partners
-        names, versions = map(list, zip(*dict.fromkeys(zip(names, versions, strict=True)), strict=True))
-    if None in names:
-        seen = [(name, version) for name, version in zip(names, versions, strict=True) if name is not None]
-        names, versions = [name for name, _ in seen], [version for _, version in seen]
-    if None in versions:
-        versions = [version or 0 for version in versions]
-    sink.tell_all(READ, names, versions, [0] * len(names))  # type: ignore[arg-type]
+def _extract_reads(names: Found, versions: Versions, joined: bool, sink: Sink) -> None:
+    seen = [(name, version or 0) for name, version in zip(names, versions, strict=True) if name is not None]
+    for name, version in dict.fromkeys(seen) if joined else seen:  # a join shows a row once for each of its partners
+        sink.read(name, version)
 
 
 def _extract_write(
     write: Write,
     layout: Layout,
-    names: Names,
-    names_of: Callable[[Table, tuple[int, ...]], Names],
+    names: Found,
+    names_of: Callable[[Table, tuple[int, ...]], Found],
     versions_of: Callable[[int], Versions],
     write_id: int,
     sink: Sink,
@@ -254,7 +266,7 @@ def _extract_write(
     count = len(names)
     previous: Versions = versions_of(layout.previous) if layout.previous >= 0 else [None] * count
     wrote: Versions = versions_of(layout.version) if layout.version >= 0 else [write_id] * count
-    old_names: Names = names_of(write.table, layout.old_keys) if layout.old_keys else [None] * count
+    old_names: Found = names_of(write.table, layout.old_keys) if layout.old_keys else [None] * count
     if write.kind == UPDATE and layout.old_keys and layout.previous >= 0:
         _extract_moves(names, old_names, previous, wrote, write_id, sink)
         return
@@ -278,7 +290,7 @@ def _extract_write(
 
 
 def _extract_moves(
-    names: Names, old_names: Names, previous: Versions, wrote: Versions, write_id: int, sink: Sink
+    names: Found, old_names: Found, previous: Versions, wrote: Versions, write_id: int, sink: Sink
 ) -> None:
     """An UPDATE that gave rows other keys. One row may have taken the key that another gave up."""
     gone: dict[str, int] = {}

@@ -1,0 +1,671 @@
+/* Columns of operations, filled straight from libpq's results: what columns.py does, without an object per value.
+
+   A statement that an application waits for costs some fifty microseconds; to take its rows apart in Python costs one
+   or two for each row, here a tenth of one. The module is optional: where it was not built, or does not fit the driver
+   that is installed, columns.py does the same. Everything here runs with the interpreter's lock held.
+
+   libpq is the one that psycopg itself uses: `bind` is given psycopg's own extension module, and looks its functions up
+   from there. If some other libpq is visible to everybody in the process it might be another one, and nothing is bound.
+*/
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <dlfcn.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef struct pg_result pg_result; /* libpq's own business */
+
+static int (*PQntuples)(const pg_result *);
+static int (*PQnfields)(const pg_result *);
+static int (*PQfformat)(const pg_result *, int);
+static char *(*PQgetvalue)(const pg_result *, int, int);
+static int (*PQgetlength)(const pg_result *, int, int);
+static int (*PQgetisnull)(const pg_result *, int, int);
+
+static PyTypeObject *result_type; /* psycopg's PGresult; NULL until bound */
+static PyObject *pgresult_ptr;    /* the name of its attribute */
+static uint64_t seed;             /* of the hashes below, so that nobody outside can choose keys that collide */
+
+enum { READ, WRITE, UPDATE, DELETE, READ_ABSENT, INSERT, KINDS };
+#define HAS_PREVIOUS(kind) ((kind) == UPDATE || (kind) == DELETE)
+
+#define VERSION_MAX INT64_MAX
+#define KEY_COLUMNS_MAX 32 /* as many as PostgreSQL allows in an index */
+
+/* Numbers of keys, by what the database sends for them. Open addressing; bytes of the keys lie one after the other. */
+
+typedef struct {
+    uint64_t hash;
+    uint64_t number;
+    size_t at;       /* where its bytes are */
+    uint32_t length; /* of them */
+    uint32_t used;
+} Slot;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *make; /* from the bytes of a key, or a tuple of them, to its number, or None if it has none */
+    Slot *slots;
+    size_t slot_count; /* a power of two, or 0 */
+    size_t used;
+    char *bytes;
+    size_t bytes_used, bytes_room;
+} KeyNumbers;
+
+static uint64_t hash_of(const char *bytes, size_t length) {
+    uint64_t hash = seed ^ length;
+    while (length >= 8) {
+        uint64_t word;
+        memcpy(&word, bytes, 8);
+        hash = (hash ^ word) * 0xFF51AFD7ED558CCDu;
+        hash ^= hash >> 32;
+        bytes += 8;
+        length -= 8;
+    }
+    uint64_t word = 0;
+    memcpy(&word, bytes, length);
+    hash = (hash ^ word) * 0xC4CEB9FE1A85EC53u;
+    return hash ^ (hash >> 29);
+}
+
+/* The slot of a key, or the free one where it belongs. Pre: there is a free slot. */
+static Slot *find_slot(KeyNumbers *self, uint64_t hash, const char *bytes, size_t length) {
+    size_t mask = self->slot_count - 1;
+    for (size_t place = hash & mask;; place = (place + 1) & mask) {
+        Slot *slot = &self->slots[place];
+        if (!slot->used) return slot;
+        if (slot->hash == hash && slot->length == length && !memcmp(self->bytes + slot->at, bytes, length)) return slot;
+    }
+}
+
+/* Make room for one more key of `length` bytes. */
+static int make_room(KeyNumbers *self, size_t length) {
+    if (self->bytes_used + length > self->bytes_room) {
+        size_t room = (self->bytes_used + length) * 2 + 256;
+        char *bytes = PyMem_Realloc(self->bytes, room);
+        if (!bytes) goto no_memory;
+        self->bytes = bytes;
+        self->bytes_room = room;
+    }
+    if ((self->used + 1) * 3 >= self->slot_count * 2) {
+        size_t count = self->slot_count ? self->slot_count * 2 : 64;
+        Slot *old = self->slots, *slots = PyMem_Calloc(count, sizeof(Slot));
+        if (!slots) goto no_memory;
+        size_t old_count = self->slot_count;
+        self->slots = slots;
+        self->slot_count = count;
+        for (size_t i = 0; i < old_count; i++) {
+            if (!old[i].used) continue;
+            size_t place = old[i].hash & (count - 1);
+            while (slots[place].used) place = (place + 1) & (count - 1);
+            slots[place] = old[i];
+        }
+        PyMem_Free(old);
+    }
+    return 0;
+no_memory:
+    PyErr_NoMemory();
+    return -1;
+}
+
+/* The number of a key that consists of `count` values, which lie in `packed`, each with its length in front.
+   1: it is in *number. 0: the key has none. -1: an exception is set. */
+static int number_of(KeyNumbers *self, const char *packed, size_t length, int count, uint64_t *number) {
+    uint64_t hash = hash_of(packed, length);
+    if (self->slot_count) {
+        Slot *slot = find_slot(self, hash, packed, length);
+        if (slot->used) {
+            *number = slot->number;
+            return 1;
+        }
+    }
+    PyObject *value = NULL, *several = count == 1 ? NULL : PyTuple_New(count);
+    if (count != 1 && !several) return -1;
+    const char *at = packed;
+    for (int i = 0; i < count; i++) {
+        uint32_t size;
+        memcpy(&size, at, sizeof size);
+        value = PyBytes_FromStringAndSize(at + sizeof size, size);
+        if (!value) {
+            Py_XDECREF(several);
+            return -1;
+        }
+        if (several) PyTuple_SET_ITEM(several, i, value);
+        at += sizeof size + size;
+    }
+    PyObject *made = PyObject_CallOneArg(self->make, several ? several : value);
+    Py_DECREF(several ? several : value);
+    if (!made) return -1;
+    if (made == Py_None) {
+        Py_DECREF(made);
+        return 0;
+    }
+    *number = PyLong_AsUnsignedLongLong(made);
+    Py_DECREF(made);
+    if (*number == (uint64_t)-1 && PyErr_Occurred()) return -1;
+    /* Only now: `make` may have cleared the table, or let others add to it. */
+    if (make_room(self, length)) return -1;
+    Slot *slot = find_slot(self, hash, packed, length);
+    if (!slot->used) {
+        memcpy(self->bytes + self->bytes_used, packed, length);
+        *slot = (Slot){hash, *number, self->bytes_used, (uint32_t)length, 1};
+        self->bytes_used += length;
+        self->used++;
+    }
+    return 1;
+}
+
+static int numbers_init(KeyNumbers *self, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"make", NULL};
+    PyObject *make;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O:KeyNumbers", names, &make)) return -1;
+    Py_XSETREF(self->make, Py_NewRef(make));
+    return 0;
+}
+
+static PyObject *numbers_clear(KeyNumbers *self, PyObject *Py_UNUSED(ignored)) {
+    PyMem_Free(self->slots);
+    PyMem_Free(self->bytes);
+    self->slots = NULL;
+    self->bytes = NULL;
+    self->slot_count = self->used = self->bytes_used = self->bytes_room = 0;
+    Py_RETURN_NONE;
+}
+
+static int numbers_traverse(KeyNumbers *self, visitproc visit, void *arg) {
+    Py_VISIT(self->make);
+    return 0;
+}
+
+static int numbers_forget(KeyNumbers *self) {
+    Py_CLEAR(self->make);
+    return 0;
+}
+
+static void numbers_dealloc(KeyNumbers *self) {
+    PyObject_GC_UnTrack(self);
+    Py_CLEAR(self->make);
+    PyMem_Free(self->slots);
+    PyMem_Free(self->bytes);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+static Py_ssize_t numbers_length(KeyNumbers *self) { return (Py_ssize_t)self->used; }
+
+static PyMethodDef numbers_methods[] = {
+    {"clear", (PyCFunction)numbers_clear, METH_NOARGS, "Forget all."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PySequenceMethods numbers_sequence = {.sq_length = (lenfunc)numbers_length};
+
+static PyTypeObject KeyNumbersType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "mussurana.collector._columns.KeyNumbers",
+    .tp_basicsize = sizeof(KeyNumbers),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_doc = "Numbers of keys, by what the database sends for them.",
+    .tp_new = PyType_GenericNew,
+    .tp_init = (initproc)numbers_init,
+    .tp_dealloc = (destructor)numbers_dealloc,
+    .tp_traverse = (traverseproc)numbers_traverse,
+    .tp_clear = (inquiry)numbers_forget,
+    .tp_methods = numbers_methods,
+    .tp_as_sequence = &numbers_sequence,
+};
+
+/* Columns over operations. */
+
+typedef struct {
+    uint64_t key, version, previous;
+    uint32_t statement;
+    uint8_t kind;
+} Operation;
+
+typedef struct {
+    PyObject_HEAD
+    Operation *operations;
+    size_t count, room;
+} Columns;
+
+/* Where so many more operations go; NULL, and an exception is set, if there is no memory. */
+static Operation *add_operations(Columns *self, size_t more) {
+    if (!self->operations || self->count + more > self->room) {
+        size_t room = (self->count + more) + self->count / 2 + 8;
+        Operation *operations = PyMem_Realloc(self->operations, room * sizeof(Operation));
+        if (!operations) {
+            PyErr_NoMemory();
+            return NULL;
+        }
+        self->operations = operations;
+        self->room = room;
+    }
+    return self->operations + self->count;
+}
+
+static void columns_dealloc(Columns *self) {
+    PyMem_Free(self->operations);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+static Py_ssize_t columns_length(Columns *self) { return (Py_ssize_t)self->count; }
+
+/* A number of at most `most`. */
+static int number_in(PyObject *given, uint64_t most, uint64_t *number) {
+    *number = PyLong_AsUnsignedLongLong(given);
+    if (*number == (uint64_t)-1 && PyErr_Occurred()) return -1;
+    if (*number > most) {
+        PyErr_SetString(PyExc_OverflowError, "the number is too large for its column");
+        return -1;
+    }
+    return 0;
+}
+
+static PyObject *columns_tell(Columns *self, PyObject *const *args, Py_ssize_t nargs) {
+    uint64_t kind, key, version, previous, statement;
+    if (nargs != 5) return PyErr_Format(PyExc_TypeError, "tell takes 5 arguments, not %zd", nargs);
+    if (number_in(args[0], KINDS - 1, &kind) || number_in(args[1], UINT64_MAX, &key) ||
+        number_in(args[2], VERSION_MAX, &version) || number_in(args[3], VERSION_MAX, &previous) ||
+        number_in(args[4], UINT32_MAX, &statement))
+        return NULL;
+    Operation *operation = add_operations(self, 1);
+    if (!operation) return NULL;
+    *operation = (Operation){key, version, previous, (uint32_t)statement, (uint8_t)kind};
+    self->count++;
+    Py_RETURN_NONE;
+}
+
+static PyTypeObject ColumnsType;
+
+static PyObject *columns_extend(Columns *self, PyObject *given) {
+    if (!PyObject_TypeCheck(given, &ColumnsType)) return PyErr_Format(PyExc_TypeError, "not columns: %R", given);
+    Columns *other = (Columns *)given;
+    size_t count = other->count;
+    Operation *operations = add_operations(self, count);
+    if (!operations) return NULL;
+    if (count) memcpy(operations, other->operations, count * sizeof(Operation));
+    self->count += count;
+    Py_RETURN_NONE;
+}
+
+static PyObject *columns_cut(Columns *self, PyObject *given) {
+    size_t count = PyLong_AsSize_t(given);
+    if (count == (size_t)-1 && PyErr_Occurred()) return NULL;
+    if (count < self->count) self->count = count;
+    Py_RETURN_NONE;
+}
+
+static PyObject *columns_rows(Columns *self, PyObject *Py_UNUSED(ignored)) {
+    PyObject *rows = PyList_New((Py_ssize_t)self->count);
+    for (size_t i = 0; rows && i < self->count; i++) {
+        Operation *o = &self->operations[i];
+        PyObject *row = Py_BuildValue("BKKKI", o->kind, (unsigned long long)o->key, (unsigned long long)o->version,
+                                      (unsigned long long)o->previous, (unsigned int)o->statement);
+        if (!row) {
+            Py_DECREF(rows);
+            return NULL;
+        }
+        PyList_SET_ITEM(rows, (Py_ssize_t)i, row);
+    }
+    return rows;
+}
+
+static void put(char *to, uint64_t number, int size) { /* little-endian, whatever the machine is */
+    for (int i = 0; i < size; i++) to[i] = (char)(number >> (8 * i));
+}
+
+static PyObject *columns_content(Columns *self, PyObject *Py_UNUSED(ignored)) {
+    size_t count = self->count, replaced = 0;
+    for (size_t i = 0; i < count; i++) replaced += HAS_PREVIOUS(self->operations[i].kind);
+    size_t sizes[5] = {count, 8 * count, 8 * count, 8 * replaced, 4 * count};
+    PyObject *content = PyTuple_New(5);
+    if (!content) return NULL;
+    char *to[5];
+    for (int i = 0; i < 5; i++) {
+        PyObject *column = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)sizes[i]);
+        if (!column) {
+            Py_DECREF(content);
+            return NULL;
+        }
+        to[i] = PyBytes_AS_STRING(column);
+        PyTuple_SET_ITEM(content, i, column);
+    }
+    for (size_t i = 0; i < count; i++) {
+        Operation *o = &self->operations[i];
+        to[0][i] = (char)o->kind;
+        put(to[1] + 8 * i, o->key, 8);
+        put(to[2] + 8 * i, o->version, 8);
+        if (HAS_PREVIOUS(o->kind)) {
+            put(to[3], o->previous, 8);
+            to[3] += 8;
+        }
+        put(to[4] + 4 * i, o->statement, 4);
+    }
+    return content;
+}
+
+/* A version in a result: digits. NULL is 0: from before anybody recorded. */
+static int version_in(const pg_result *result, int row, int column, uint64_t *version) {
+    *version = 0;
+    if (PQgetisnull(result, row, column)) return 0;
+    const char *value = PQgetvalue(result, row, column);
+    int length = PQgetlength(result, row, column);
+    if (length < 1 || length > 19) goto wrong; /* which fits into 64 bits */
+    for (int i = 0; i < length; i++) {
+        if (value[i] < '0' || value[i] > '9') goto wrong;
+        *version = *version * 10 + (uint64_t)(value[i] - '0');
+    }
+    if (*version <= VERSION_MAX) return 0;
+wrong:
+    PyErr_SetString(PyExc_ValueError, "a version that is none");
+    return -1;
+}
+
+/* Leave each pair of key and version only once, where it stands first. */
+static int without_repetition(Operation *operations, size_t *count) {
+    size_t room = 16;
+    while (room < 2 * *count) room *= 2;
+    uint32_t *table = PyMem_Calloc(room, sizeof *table); /* place + 1, 0 for none */
+    if (!table) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    size_t kept = 0;
+    for (size_t i = 0; i < *count; i++) {
+        Operation o = operations[i];
+        size_t place = ((o.key ^ o.version * 0x9E3779B97F4A7C15u) * 0xFF51AFD7ED558CCDu >> 32) & (room - 1);
+        while (table[place] && (operations[table[place] - 1].key != o.key || operations[table[place] - 1].version != o.version))
+            place = (place + 1) & (room - 1);
+        if (table[place]) continue;
+        operations[kept++] = o;
+        table[place] = (uint32_t)kept;
+    }
+    PyMem_Free(table);
+    *count = kept;
+    return 0;
+}
+
+/* How the results of a statement are read. It is an extractor: reader(observation, sink). */
+
+typedef struct {
+    KeyNumbers *numbers;
+    int key_columns[KEY_COLUMNS_MAX];
+    int key_count;
+    int version_column; /* of what a READ saw, or others replaced; -1 if there is none */
+    uint8_t kind;
+    uint8_t distinct; /* each pair of key and version counts once */
+} Step;
+
+typedef struct {
+    PyObject_HEAD
+    Step *steps; /* one for each table */
+    int step_count;
+    uint32_t statement;
+    PyObject *otherwise; /* called instead for a result that is not psycopg's own */
+    Py_buffer counts;    /* of statements; uint64 */
+    Py_ssize_t *places;  /* which of them count this one */
+    Py_ssize_t place_count;
+} Reader;
+
+/* Add an operation for each row. Rows without a key are passed over. If it fails nothing is added. */
+static int take_step(Columns *columns, const Step *step, const pg_result *result, uint64_t write_id, uint32_t statement) {
+    int rows = PQntuples(result), fields = PQnfields(result);
+    int most = step->version_column;
+    for (int i = 0; i < step->key_count; i++)
+        if (step->key_columns[i] > most) most = step->key_columns[i];
+    if (most >= fields) {
+        PyErr_SetString(PyExc_ValueError, "the result has no such column");
+        return -1;
+    }
+    char on_stack[512], *packed = on_stack;
+    size_t room = sizeof on_stack, added = 0;
+    for (int row = 0; row < rows; row++) {
+        size_t length = 0;
+        int i;
+        for (i = 0; i < step->key_count; i++) {
+            int column = step->key_columns[i];
+            if (PQgetisnull(result, row, column)) break; /* an outer join found nothing */
+            uint32_t size = (uint32_t)PQgetlength(result, row, column);
+            if (length + sizeof size + size > room) {
+                size_t more = 2 * (length + sizeof size + size);
+                char *larger = PyMem_Malloc(more);
+                if (!larger) {
+                    PyErr_NoMemory();
+                    goto failed;
+                }
+                memcpy(larger, packed, length);
+                if (packed != on_stack) PyMem_Free(packed);
+                packed = larger;
+                room = more;
+            }
+            memcpy(packed + length, &size, sizeof size);
+            memcpy(packed + length + sizeof size, PQgetvalue(result, row, column), size);
+            length += sizeof size + size;
+        }
+        if (i < step->key_count) continue;
+        uint64_t key, version = 0;
+        int found = number_of(step->numbers, packed, length, step->key_count, &key);
+        if (found < 0) goto failed;
+        if (!found) continue;
+        if (step->version_column >= 0 && version_in(result, row, step->version_column, &version)) goto failed;
+        columns->count += added;
+        Operation *operation = add_operations(columns, 1);
+        columns->count -= added;
+        if (!operation) goto failed;
+        int replaces = HAS_PREVIOUS(step->kind), reads = step->kind == READ;
+        *operation = (Operation){key, reads ? version : write_id, replaces ? version : 0, statement, step->kind};
+        added++;
+    }
+    if (step->distinct && added > 1 && without_repetition(columns->operations + columns->count, &added)) goto failed;
+    columns->count += added;
+    if (packed != on_stack) PyMem_Free(packed);
+    return 0;
+failed:
+    if (packed != on_stack) PyMem_Free(packed);
+    return -1;
+}
+
+/* Read the observation (reader, plan, layout, result, write id, ...) into `columns`. 0: done. 1: it has to be read
+   otherwise. -1: an exception is set. If it is not done nothing is added. */
+static int read_observation(Reader *self, PyObject *observation, Columns *columns) {
+    if (!PyTuple_CheckExact(observation) || PyTuple_GET_SIZE(observation) < 5 || !result_type ||
+        Py_TYPE(PyTuple_GET_ITEM(observation, 3)) != result_type)
+        return 1;
+    uint64_t write_id;
+    if (number_in(PyTuple_GET_ITEM(observation, 4), VERSION_MAX, &write_id)) return -1;
+    PyObject *address = PyObject_GetAttr(PyTuple_GET_ITEM(observation, 3), pgresult_ptr);
+    if (!address) return -1;
+    const pg_result *result = address == Py_None ? NULL : PyLong_AsVoidPtr(address);
+    Py_DECREF(address);
+    if (!result) {
+        if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "the result was cleared");
+        return -1;
+    }
+    if (PQnfields(result) && PQfformat(result, 0)) return 1; /* the bytes of its keys are others */
+    size_t count = columns->count;
+    for (int i = 0; i < self->step_count; i++) {
+        if (take_step(columns, &self->steps[i], result, write_id, self->statement)) {
+            columns->count = count;
+            return -1;
+        }
+    }
+    uint64_t *counts = self->counts.buf;
+    for (Py_ssize_t i = 0; i < self->place_count; i++) counts[self->places[i]]++;
+    return 0;
+}
+
+static PyTypeObject ReaderType;
+
+static void reader_dealloc(Reader *self) {
+    for (int i = 0; self->steps && i < self->step_count; i++) Py_XDECREF(self->steps[i].numbers);
+    PyMem_Free(self->steps);
+    PyMem_Free(self->places);
+    Py_XDECREF(self->otherwise);
+    PyBuffer_Release(&self->counts);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+/* Reader(steps, statement, counts, places, otherwise); a step is (numbers, key columns, version column, kind, distinct) */
+static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs)) {
+    PyObject *steps, *places, *counts, *otherwise;
+    unsigned int statement;
+    if (!PyArg_ParseTuple(args, "O!IOO!O:Reader", &PyTuple_Type, &steps, &statement, &counts, &PyTuple_Type, &places,
+                          &otherwise))
+        return NULL;
+    Reader *self = (Reader *)type->tp_alloc(type, 0);
+    if (!self) return NULL;
+    self->statement = statement;
+    self->otherwise = Py_NewRef(otherwise);
+    if (PyObject_GetBuffer(counts, &self->counts, PyBUF_WRITABLE)) goto failed;
+    self->place_count = PyTuple_GET_SIZE(places);
+    self->places = PyMem_Calloc((size_t)self->place_count + 1, sizeof *self->places);
+    self->steps = PyMem_Calloc((size_t)PyTuple_GET_SIZE(steps) + 1, sizeof *self->steps);
+    if (!self->places || !self->steps) {
+        PyErr_NoMemory();
+        goto failed;
+    }
+    for (Py_ssize_t i = 0; i < self->place_count; i++) {
+        self->places[i] = PyLong_AsSsize_t(PyTuple_GET_ITEM(places, i));
+        if (self->places[i] < 0 || self->places[i] >= self->counts.len / 8) goto wrong;
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(steps); i++) {
+        Step *step = &self->steps[i];
+        PyObject *numbers, *key_columns;
+        int kind, distinct;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(steps, i), "O!O!iip", &KeyNumbersType, &numbers, &PyTuple_Type,
+                              &key_columns, &step->version_column, &kind, &distinct))
+            goto failed;
+        step->key_count = (int)PyTuple_GET_SIZE(key_columns);
+        if (kind < 0 || kind >= KINDS || step->key_count < 1 || step->key_count > KEY_COLUMNS_MAX) goto wrong;
+        for (int j = 0; j < step->key_count; j++) {
+            step->key_columns[j] = (int)PyLong_AsLong(PyTuple_GET_ITEM(key_columns, j));
+            if (step->key_columns[j] < 0) goto wrong;
+        }
+        step->kind = (uint8_t)kind;
+        step->distinct = (uint8_t)distinct;
+        step->numbers = (KeyNumbers *)Py_NewRef(numbers);
+        self->step_count++;
+    }
+    return (PyObject *)self;
+wrong:
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "no such place, kind or column");
+failed:
+    Py_DECREF(self);
+    return NULL;
+}
+
+static PyObject *reader_call(Reader *self, PyObject *args, PyObject *Py_UNUSED(kwargs)) {
+    PyObject *observation, *sink;
+    if (!PyArg_ParseTuple(args, "OO:Reader", &observation, &sink)) return NULL;
+    PyObject *columns = PyObject_GetAttrString(sink, "columns");
+    if (!columns) return NULL;
+    if (!Py_IS_TYPE(columns, &ColumnsType)) {
+        Py_DECREF(columns);
+        return PyErr_Format(PyExc_TypeError, "the sink has no columns");
+    }
+    int left = read_observation(self, observation, (Columns *)columns);
+    Py_DECREF(columns);
+    if (left > 0) return PyObject_Call(self->otherwise, args, NULL);
+    if (left < 0) return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyTypeObject ReaderType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "mussurana.collector._columns.Reader",
+    .tp_basicsize = sizeof(Reader),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_doc = "Reads the results of a statement.",
+    .tp_new = reader_new,
+    .tp_dealloc = (destructor)reader_dealloc,
+    .tp_call = (ternaryfunc)reader_call,
+};
+
+/* add_read(observations, first) -> int: add what the observations from the first one on say, as long as each is that of
+   a reader and can be read. Returns the place of the next one. */
+static PyObject *columns_add_read(Columns *self, PyObject *const *args, Py_ssize_t nargs) {
+    if (nargs != 2 || !PyList_CheckExact(args[0])) return PyErr_Format(PyExc_TypeError, "add_read takes a list and a place");
+    Py_ssize_t place = PyLong_AsSsize_t(args[1]);
+    if (place < 0) return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_ValueError, "no such place");
+    for (; place < PyList_GET_SIZE(args[0]); place++) { /* a key that is new lets others run */
+        PyObject *observation = Py_NewRef(PyList_GET_ITEM(args[0], place));
+        PyObject *extract = PyTuple_CheckExact(observation) && PyTuple_GET_SIZE(observation) ? PyTuple_GET_ITEM(observation, 0) : NULL;
+        int done = extract && Py_IS_TYPE(extract, &ReaderType) && !read_observation((Reader *)extract, observation, self);
+        Py_DECREF(observation);
+        if (!done) {
+            PyErr_Clear(); /* whoever asks this one again gets to see it */
+            break;
+        }
+    }
+    return PyLong_FromSsize_t(place);
+}
+
+static PyMethodDef columns_methods[] = {
+    {"tell", (PyCFunction)(void (*)(void))columns_tell, METH_FASTCALL, "Add an operation."},
+    {"extend", (PyCFunction)columns_extend, METH_O, "Add all operations of others."},
+    {"cut", (PyCFunction)columns_cut, METH_O, "Only the first ones stay."},
+    {"rows", (PyCFunction)columns_rows, METH_NOARGS, "The operations, a tuple each."},
+    {"content", (PyCFunction)columns_content, METH_NOARGS, "The columns as a fragment has them."},
+    {"add_read", (PyCFunction)(void (*)(void))columns_add_read, METH_FASTCALL, "Add what readers read."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PySequenceMethods columns_sequence = {.sq_length = (lenfunc)columns_length};
+
+static PyTypeObject ColumnsType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "mussurana.collector._columns.Columns",
+    .tp_basicsize = sizeof(Columns),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_doc = "Columns over operations, in the order in which they happened.",
+    .tp_new = PyType_GenericNew,
+    .tp_dealloc = (destructor)columns_dealloc,
+    .tp_methods = columns_methods,
+    .tp_as_sequence = &columns_sequence,
+};
+
+/* bind(path of psycopg's extension module, its PGresult) -> bool: whether results can be read from now on. */
+static PyObject *bind(PyObject *Py_UNUSED(module), PyObject *args) {
+    const char *path;
+    PyTypeObject *type;
+    if (!PyArg_ParseTuple(args, "sO!", &path, &PyType_Type, &type)) return NULL;
+    if (dlsym(RTLD_DEFAULT, "PQgetvalue")) Py_RETURN_FALSE;
+    void *library = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
+    if (!library) Py_RETURN_FALSE;
+    *(void **)&PQntuples = dlsym(library, "PQntuples");
+    *(void **)&PQnfields = dlsym(library, "PQnfields");
+    *(void **)&PQfformat = dlsym(library, "PQfformat");
+    *(void **)&PQgetvalue = dlsym(library, "PQgetvalue");
+    *(void **)&PQgetlength = dlsym(library, "PQgetlength");
+    *(void **)&PQgetisnull = dlsym(library, "PQgetisnull");
+    if (!PQntuples || !PQnfields || !PQfformat || !PQgetvalue || !PQgetlength || !PQgetisnull) {
+        dlclose(library);
+        Py_RETURN_FALSE;
+    }
+    result_type = (PyTypeObject *)Py_NewRef((PyObject *)type); /* and the library stays open, for ever */
+    Py_RETURN_TRUE;
+}
+
+static PyMethodDef module_methods[] = {
+    {"bind", bind, METH_VARARGS, "Find libpq's functions from psycopg's extension module."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef module = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "mussurana.collector._columns",
+    .m_size = -1,
+    .m_methods = module_methods,
+};
+
+PyMODINIT_FUNC PyInit__columns(void) {
+    pgresult_ptr = PyUnicode_InternFromString("pgresult_ptr");
+    if (!pgresult_ptr || PyType_Ready(&KeyNumbersType) < 0 || PyType_Ready(&ColumnsType) < 0 ||
+        PyType_Ready(&ReaderType) < 0)
+        return NULL;
+    seed = (uint64_t)PyObject_Hash(pgresult_ptr) | 1;
+    PyObject *made = PyModule_Create(&module);
+    if (made && (PyModule_AddObjectRef(made, "KeyNumbers", (PyObject *)&KeyNumbersType) < 0 ||
+                 PyModule_AddObjectRef(made, "Columns", (PyObject *)&ColumnsType) < 0 ||
+                 PyModule_AddObjectRef(made, "Reader", (PyObject *)&ReaderType) < 0))
+        Py_CLEAR(made);
+    return made;
+}

@@ -1,0 +1,42 @@
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from mussurana.collector.columns import Row
+from mussurana.collector.extraction import Extract, Observation, Sink
+
+class KeyNumbers:
+    """Numbers of keys, by what the database sends for them: bytes, or a tuple of them for several columns."""
+
+    def __init__(self, make: Callable[[Any], int | None]) -> None:
+        """`make` says the number of a key that is new; None if it has none."""
+    def __len__(self) -> int: ...
+    def clear(self) -> None: ...
+
+class Columns:
+    """As PlainColumns."""
+
+    def __len__(self) -> int: ...
+    def tell(self, kind: int, key: int, version: int, previous: int, statement: int, /) -> None: ...
+    def extend(self, others: Columns, /) -> None: ...
+    def cut(self, count: int, /) -> None: ...
+    def rows(self) -> list[Row]: ...
+    def content(self) -> tuple[bytes, bytes, bytes, bytes, bytes]: ...
+    def add_read(self, observations: list[Observation], first: int, /) -> int: ...
+
+Step: TypeAlias = tuple[KeyNumbers, tuple[int, ...], int, int, bool]
+
+class Reader:
+    """How the results of a statement are read: an extractor that needs no Python.
+
+    A step has the numbers of a table's keys, their columns, the column of the version that a READ saw or another kind
+    replaced (-1 for none), the kind, and whether each pair of key and version counts once. Each statement is counted
+    at `places` in `counts`, which are 8 bytes each. `otherwise` is asked about results that are not psycopg's own.
+    """
+
+    def __init__(
+        self, steps: tuple[Step, ...], statement: int, counts: Any, places: tuple[int, ...], otherwise: Extract, /
+    ) -> None: ...
+    def __call__(self, observation: Observation, sink: Sink, /) -> None: ...
+
+def bind(path: str, result_class: type) -> bool:
+    """Find libpq's functions from psycopg's extension module; whether they were found."""

@@ -1,0 +1,113 @@
+"""Columns of operations: what a transaction, or a fragment, saw and wrote, as numbers.
+
+There are two: `PlainColumns` here, and one in `_columns.c`, which is used where it could be built. If it also fits the
+installed psycopg (`bind_driver`) it reads libpq's results without an object per value.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+READ, WRITE, UPDATE, DELETE, READ_ABSENT, INSERT = range(6)
+"""As OpKind in history.proto; repeated here because this module must not load protobuf into the hot path."""
+
+WRITES = (WRITE, UPDATE, DELETE, INSERT)
+REPLACING = (UPDATE, DELETE)
+
+VERSION_MAX = (1 << 63) - 1
+"""A version has to fit into a signed column of a database."""
+
+Row: TypeAlias = tuple[int, int, int, int, int]
+"""An operation: kind, key, version, version replaced (0 but for UPDATE and DELETE), statement."""
+
+
+class PlainColumns:
+    """Columns over operations, in the order in which they happened."""
+
+    __slots__ = ("_keys", "_kinds", "_previous", "_statements", "_versions")
+
+    def __init__(self) -> None:
+        self._kinds = bytearray()
+        self._keys = array("Q")
+        self._versions = array("Q")
+        self._previous = array("Q")
+        self._statements = array("I")
+
+    def __len__(self) -> int:
+        return len(self._kinds)
+
+    def tell(self, kind: int, key: int, version: int, previous: int, statement: int) -> None:
+        """Add an operation. If it raises, nothing is added."""
+        if version > VERSION_MAX or previous > VERSION_MAX or not 0 <= kind <= INSERT:
+            raise OverflowError("the number is too large for its column")
+        count = len(self._kinds)
+        try:
+            self._keys.append(key)
+            self._versions.append(version)
+            self._previous.append(previous)
+            self._statements.append(statement)
+            self._kinds.append(kind)
+        except Exception:
+            self.cut(count)
+            raise
+
+    def extend(self, others: PlainColumns) -> None:
+        self._kinds += others._kinds
+        self._keys += others._keys
+        self._versions += others._versions
+        self._previous += others._previous
+        self._statements += others._statements
+
+    def cut(self, count: int) -> None:
+        """Only the first ones stay."""
+        for column in (self._kinds, self._keys, self._versions, self._previous, self._statements):
+            del column[count:]
+
+    def rows(self) -> list[Row]:
+        """The operations, a tuple each."""
+        return list(zip(self._kinds, self._keys, self._versions, self._previous, self._statements, strict=True))
+
+    def add_read(self, observations: list[Any], first: int) -> int:
+        """Add what observations from the first one on say that need no Python to be read, up to the next that does."""
+        return first
+
+    def content(self) -> tuple[bytes, bytes, bytes, bytes, bytes]:
+        """The columns as a fragment has them; of the versions replaced only those of operations that replace one."""
+        pairs = zip(self._kinds, self._previous, strict=True)
+        replaced = array("Q", [previous for kind, previous in pairs if kind in REPLACING])
+        return (
+            bytes(self._kinds),
+            _little_endian(self._keys),
+            _little_endian(self._versions),
+            _little_endian(replaced),
+            _little_endian(self._statements),
+        )
+
+
+def _little_endian(column: array[int]) -> bytes:
+    if sys.byteorder == "big":
+        column = array(column.typecode, column)
+        column.byteswap()
+    return column.tobytes()
+
+
+try:
+    from mussurana.collector._columns import Columns as Columns
+    from mussurana.collector._columns import bind
+except ImportError:  # there was no compiler
+    if not TYPE_CHECKING:
+        Columns, bind = PlainColumns, None
+
+
+@lru_cache(maxsize=1)
+def bind_driver() -> bool:
+    """Whether there are `Reader`s for what the installed psycopg gets from the server."""
+    try:
+        from psycopg import pq
+
+        return bind is not None and bind(sys.modules[pq.PGresult.__module__].__file__ or "", pq.PGresult)
+    except Exception:  # psycopg without an extension module, or none at all
+        return False

@@ -1,0 +1,158 @@
+"""What `_columns.c` reads out of results is what Python reads out of them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from mussurana.collector import columns as plain
+from mussurana.collector.catalog import Table
+from mussurana.collector.columns import DELETE, INSERT, READ, UPDATE, PlainColumns, bind_driver
+from mussurana.collector.extraction import Sink
+from mussurana.collector.metrics import Metrics
+from mussurana.collector.names import Names
+from mussurana.collector.recorder import Recorder
+from mussurana.collector.settings import Settings
+from mussurana.collector.sql import plan as plans
+from mussurana.collector.sql.extract import _make_reader, postgres_extractor
+from mussurana.collector.sql.plan import Layout, Plan, Write
+from mussurana.verifier.embedded_postgres import EmbeddedPostgres
+
+needs_reader = pytest.mark.skipif(not bind_driver(), reason="the extension was not built, or psycopg has none")
+
+SEEDS = 300
+TABLES = [Table(name, "public", ("id",), ("id",), has_prev=False) for name in ("items", "a'b")]
+
+
+@pytest.fixture(scope="module")
+def connection(postgres: EmbeddedPostgres) -> Iterator[Any]:
+    with psycopg.connect(postgres.url("postgres"), autocommit=True) as made:
+        yield made
+
+
+@pytest.fixture
+def recorder() -> Iterator[Recorder]:
+    made = Recorder(Settings())
+    yield made
+    made.close()
+
+
+def random_result(rng: random.Random, connection: Any, is_binary: bool) -> Any:
+    """Columns: number, number or NULL, version or NULL, version or NULL, text, uuid, bytea, text or NULL."""
+    values = [rng.choice(["1", "NULL", str(rng.randrange(1 << 62)), str(rng.randrange(20))]) for _ in range(4)]
+    text = rng.choice(["'x'", "'it''s'", "''", "repeat('äö', 400)", "'\\x'"])
+    row = (
+        f"SELECT (g * {rng.randrange(1, 5)}) % {rng.randrange(1, 9)}, {values[0]}::bigint, {values[1]}::bigint,"
+        f" nullif(g % 3, {rng.randrange(4)})::bigint, {text}, md5((g % 4)::text)::uuid,"
+        f" decode(md5((g % 5)::text), 'hex'), nullif({text}, 'x')"
+    )
+    query = f"{row} FROM generate_series(1, {rng.choice([0, 1, 1, 2, 7, 40])}) AS g"
+    return connection.cursor(binary=is_binary).execute(query).pgresult
+
+
+def random_plan(rng: random.Random) -> tuple[Plan, Layout]:
+    def table() -> tuple[Table, tuple[int, ...], int]:
+        key = tuple(rng.sample([0, 0, 1, 4, 5, 6, 7], rng.choice([1, 1, 1, 2, 3])))
+        return rng.choice(TABLES), key, rng.choice([2, 3])
+
+    plan = Plan("SELECT", "SELECT", statement=rng.choice(["SELECT 1", "UPDATE items"]))
+    reads = tuple(table() for _ in range(rng.choice([0, 1, 1, 2, 3])))
+    layout = Layout(8, None, (), reads)
+    if not reads or rng.random() < 0.3:
+        kind = rng.choice([plans.INSERT, plans.UPDATE, plans.DELETE])
+        written, keys, previous = table()
+        plan.write = Write(kind, written, keys)
+        layout = Layout(8, None, (), reads, keys, previous=-1 if kind == plans.INSERT else previous)
+    return plan, layout
+
+
+def said(names: Names, sink: Sink) -> list[tuple[Any, ...]]:
+    keys, texts = dict(names.new_keys), dict(names.new_statements)
+    return [
+        (kind, keys[key], version, previous, texts[text]) for kind, key, version, previous, text in sink.columns.rows()
+    ]
+
+
+@needs_reader
+@pytest.mark.parametrize("is_binary", [False, True], ids=["text", "binary"])
+def test_a_reader_says_what_python_says(connection: Any, recorder: Recorder, is_binary: bool) -> None:
+    rng = random.Random(7)
+    operations = set()
+    for seed in range(SEEDS):
+        plan, layout = random_plan(rng)
+        result = random_result(rng, connection, is_binary)
+        extract = postgres_extractor("utf-8", recorder)
+        known, slow = Names(Metrics()), Names(Metrics())
+        _make_reader(plan, layout, random_result(rng, connection, False), "utf-8", recorder, known)
+        write_id = rng.randrange(1, 1 << 63) if plan.write else 0
+        theirs, ours = Sink(slow), Sink(known)
+        slow.readers[layout] = None  # so that none is made
+        before = dict(recorder.coverage.unsent())
+        extract((extract, plan, layout, result, write_id, ()), theirs)
+        counted = {key: count - before.get(key, 0) for key, count in recorder.coverage.unsent()}
+        for _ in range(2):  # the second time all keys are known
+            ours = Sink(known)
+            observation = (known.readers[layout], plan, layout, result, write_id, ())
+            if is_binary:
+                assert ours.columns.add_read([observation], 0) == 0
+                observation[0](observation, ours)
+            else:
+                assert ours.columns.add_read([observation, (print,)], 0) == 1
+            assert said(known, ours) == said(slow, theirs), seed
+        after = {key: count - before.get(key, 0) for key, count in recorder.coverage.unsent()}
+        assert after == {key: 3 * count for key, count in counted.items()}
+        operations |= {kind for kind, *_ in ours.columns.rows()}
+    assert operations == {READ, UPDATE, DELETE, INSERT}
+
+
+@needs_reader
+def test_a_version_that_is_none_is_a_failure_and_nothing_is_added(connection: Any, recorder: Recorder) -> None:
+    names = Names(Metrics())
+    layout = Layout(2, None, (), ((TABLES[0], (0,), 1),))
+    plan = Plan("", "")
+    for wrong in ("'x'", "'-1'", "'9223372036854775808'", "'99999999999999999999'", "''"):
+        result = connection.execute(f"SELECT g, CASE g WHEN 3 THEN {wrong} ELSE '7' END FROM generate_series(1, 3) g")
+        names.readers.clear()
+        _make_reader(plan, layout, result.pgresult, "utf-8", recorder, names)
+        observation = (names.readers[layout], plan, layout, result.pgresult, 0, ())
+        sink = Sink(names)
+        assert sink.columns.add_read([observation], 0) == 0
+        with pytest.raises(ValueError, match="version"):
+            observation[0](observation, sink)
+        assert len(sink.columns) == 0
+    result.pgresult.clear()
+    with pytest.raises(ValueError, match="cleared"):
+        observation[0](observation, sink)
+
+
+@needs_reader
+def test_columns_are_the_same_in_both_languages() -> None:
+    rng = random.Random(3)
+    for _ in range(200):
+        native, twin = plain.Columns(), PlainColumns()
+        for _ in range(rng.randrange(20)):
+            version, previous = rng.randrange(1 << 63), rng.randrange(1 << 63)
+            row = rng.randrange(6), rng.randrange(1 << 64), version, previous, rng.randrange(9)
+            native.tell(*row)
+            twin.tell(*row)
+        if rng.random() < 0.3:
+            count = rng.randrange(25)
+            native.cut(count)
+            twin.cut(count)
+        native_all, twin_all = plain.Columns(), PlainColumns()
+        for _ in range(3):
+            native_all.extend(native)
+            twin_all.extend(twin)
+        assert native_all.content() == twin_all.content()
+        assert native.rows() == twin.rows()
+        assert native.content() == twin.content()
+        assert len(native) == len(twin)
+    for wrong in [(6, 1, 1, 0, 0), (0, -1, 1, 0, 0), (0, 1, 1 << 63, 0, 0), (1, 1, 1, 1 << 63, 0), (0, "a", 1, 0, 0)]:
+        for columns in (native, twin):
+            with pytest.raises((OverflowError, TypeError)):
+                columns.tell(*wrong)  # type: ignore[arg-type]
+    assert native.rows() == twin.rows()
