@@ -45,7 +45,8 @@ typedef struct {
 
 typedef struct {
     PyObject_HEAD
-    PyObject *make; /* from the bytes of a key, or a tuple of them, to its number, or None if it has none */
+    PyObject *make;   /* from a key to its number, or None if it has none */
+    PyObject *prefix; /* None: `make` gets the bytes of a key, or a tuple of them. Else its name: this, and its values */
     Slot *slots;
     size_t slot_count; /* a power of two, or 0 */
     size_t used;
@@ -109,6 +110,45 @@ no_memory:
     return -1;
 }
 
+/* The values of a key as Python has them: bytes, or a tuple. */
+static PyObject *value_of(const char *packed, int count) {
+    PyObject *value = NULL, *several = count == 1 ? NULL : PyTuple_New(count);
+    if (count != 1 && !several) return NULL;
+    for (int i = 0; i < count; i++) {
+        uint32_t size;
+        memcpy(&size, packed, sizeof size);
+        value = PyBytes_FromStringAndSize(packed + sizeof size, size);
+        if (!value) {
+            Py_XDECREF(several);
+            return NULL;
+        }
+        if (several) PyTuple_SET_ITEM(several, i, value);
+        packed += sizeof size + size;
+    }
+    return several ? several : value;
+}
+
+/* The name of a key whose values stand in it as they are: accounts/42 */
+static PyObject *name_of(PyObject *prefix, const char *packed, size_t length, int count) {
+    Py_ssize_t prefix_length;
+    const char *begins = PyUnicode_AsUTF8AndSize(prefix, &prefix_length);
+    char *name = begins ? PyMem_Malloc((size_t)prefix_length + length) : NULL;
+    if (!name) return begins ? PyErr_NoMemory() : NULL;
+    memcpy(name, begins, (size_t)prefix_length);
+    char *to = name + prefix_length;
+    for (int i = 0; i < count; i++) {
+        uint32_t size; /* it took more room than the comma does */
+        memcpy(&size, packed, sizeof size);
+        if (i) *to++ = ',';
+        memcpy(to, packed + sizeof size, size);
+        to += size;
+        packed += sizeof size + size;
+    }
+    PyObject *made = PyUnicode_DecodeUTF8(name, to - name, NULL);
+    PyMem_Free(name);
+    return made;
+}
+
 /* The number of a key that consists of `count` values, which lie in `packed`, each with its length in front.
    1: it is in *number. 0: the key has none. -1: an exception is set. */
 static int number_of(KeyNumbers *self, const char *packed, size_t length, int count, uint64_t *number) {
@@ -120,22 +160,10 @@ static int number_of(KeyNumbers *self, const char *packed, size_t length, int co
             return 1;
         }
     }
-    PyObject *value = NULL, *several = count == 1 ? NULL : PyTuple_New(count);
-    if (count != 1 && !several) return -1;
-    const char *at = packed;
-    for (int i = 0; i < count; i++) {
-        uint32_t size;
-        memcpy(&size, at, sizeof size);
-        value = PyBytes_FromStringAndSize(at + sizeof size, size);
-        if (!value) {
-            Py_XDECREF(several);
-            return -1;
-        }
-        if (several) PyTuple_SET_ITEM(several, i, value);
-        at += sizeof size + size;
-    }
-    PyObject *made = PyObject_CallOneArg(self->make, several ? several : value);
-    Py_DECREF(several ? several : value);
+    PyObject *key = self->prefix == Py_None ? value_of(packed, count) : name_of(self->prefix, packed, length, count);
+    if (!key) return -1;
+    PyObject *made = PyObject_CallOneArg(self->make, key);
+    Py_DECREF(key);
     if (!made) return -1;
     if (made == Py_None) {
         Py_DECREF(made);
@@ -157,10 +185,15 @@ static int number_of(KeyNumbers *self, const char *packed, size_t length, int co
 }
 
 static int numbers_init(KeyNumbers *self, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"make", NULL};
-    PyObject *make;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O:KeyNumbers", names, &make)) return -1;
+    static char *names[] = {"make", "prefix", NULL};
+    PyObject *make, *prefix;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO:KeyNumbers", names, &make, &prefix)) return -1;
+    if (prefix != Py_None && !PyUnicode_Check(prefix)) {
+        PyErr_SetString(PyExc_TypeError, "a prefix is a text");
+        return -1;
+    }
     Py_XSETREF(self->make, Py_NewRef(make));
+    Py_XSETREF(self->prefix, Py_NewRef(prefix));
     return 0;
 }
 
@@ -186,6 +219,7 @@ static int numbers_forget(KeyNumbers *self) {
 static void numbers_dealloc(KeyNumbers *self) {
     PyObject_GC_UnTrack(self);
     Py_CLEAR(self->make);
+    Py_CLEAR(self->prefix);
     PyMem_Free(self->slots);
     PyMem_Free(self->bytes);
     Py_TYPE(self)->tp_free((PyObject *)self);

@@ -7,8 +7,11 @@ from mussurana.collector.extraction import Extract, Observation, Sink
 class KeyNumbers:
     """Numbers of keys, by what the database sends for them: bytes, or a tuple of them for several columns."""
 
-    def __init__(self, make: Callable[[Any], int | None]) -> None:
-        """`make` says the number of a key that is new; None if it has none."""
+    def __init__(self, make: Callable[[Any], int | None], prefix: str | None) -> None:
+        """`make` says the number of a key that is new; None if it has none.
+
+        With a prefix it is asked by the key's name, which is made of the prefix and the values as they are.
+        """
     def __len__(self) -> int: ...
     def clear(self) -> None: ...
 

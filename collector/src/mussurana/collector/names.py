@@ -83,8 +83,11 @@ class Names:
             self._statements[text] = number
         return number
 
-    def raw_keys(self, kind: tuple[Any, ...], name_of: Callable[[Any], str | None]) -> KeyNumbers:
-        """Numbers of keys by what a database sends for them. `kind` says which table and format, `name_of` how."""
+    def raw_keys(self, kind: tuple[Any, ...], name_of: Callable[[Any], str | None], prefix: str | None) -> KeyNumbers:
+        """Numbers of keys by what a database sends for them. `kind` says which table and format.
+
+        A name is this prefix and the values as they are; if that is None, ask `name_of`.
+        """
         known = self._raw.get(kind)
         if known is None:
             from mussurana.collector._columns import KeyNumbers
@@ -93,7 +96,8 @@ class Names:
                 name = name_of(value)
                 return None if name is None else self.key(name)
 
-            known = self._raw.setdefault(kind, KeyNumbers(number_of))
+            made = KeyNumbers(number_of, None) if prefix is None else KeyNumbers(self.key, prefix)
+            known = self._raw.setdefault(kind, made)
         return known
 
     def keep_reader(self, layout: Any, reader: Any) -> None:

@@ -48,6 +48,8 @@ class KeyNames(dict[Any, str | None]):
         self.kind = kind
         self._prefix, oids, is_binary, encoding = kind
         self._parts = [column_namer(oid, is_binary, encoding) for oid in oids]
+        is_plain = all(part is bytes.decode for part in self._parts)
+        self.plain_prefix = self._prefix if is_plain else None  # the values stand in the name as they are
 
     def name_of(self, value: Any) -> str | None:
         """`value` is what the key's column holds, or a tuple if it has several."""
@@ -151,7 +153,7 @@ def _make_reader(plan: Plan, layout: Layout, sample: Any, encoding: str, recorde
     given = []
     for table, columns, version_column, kind in steps:
         named = key_names(_prefix(table), tuple(map(sample.ftype, columns)), sample.fformat(0) == BINARY, encoding)
-        numbers = names.raw_keys(named.kind, named.name_of)
+        numbers = names.raw_keys(named.kind, named.name_of, named.plain_prefix)
         given.append((numbers, columns, version_column, kind, kind == READ and len(layout.reads) > 1))
     statement, coverage = names.statement(plan.statement), recorder.coverage
     places = tuple(map(coverage.place, plan.coverage))
