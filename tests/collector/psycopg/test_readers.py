@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
 from mussurana.collector import columns as plain
+from mussurana.collector import extraction, fragments
 from mussurana.collector.catalog import Table
 from mussurana.collector.columns import DELETE, INSERT, READ, UPDATE, PlainColumns, bind_driver
 from mussurana.collector.extraction import Sink
@@ -17,10 +19,13 @@ from mussurana.collector.metrics import Metrics
 from mussurana.collector.names import Names
 from mussurana.collector.recorder import Recorder
 from mussurana.collector.settings import Settings
+from mussurana.collector.sql import extract
 from mussurana.collector.sql import plan as plans
 from mussurana.collector.sql.extract import _make_reader, postgres_extractor
 from mussurana.collector.sql.plan import Layout, Plan, Write
 from mussurana.verifier.embedded_postgres import EmbeddedPostgres
+from tests.collector.postgres import Database
+from tests.collector.psycopg.recording import NEWEST, adopt, recording
 
 needs_reader = pytest.mark.skipif(not bind_driver(), reason="the extension was not built, or psycopg has none")
 
@@ -85,14 +90,14 @@ def test_a_reader_says_what_python_says(connection: Any, recorder: Recorder, is_
     for seed in range(SEEDS):
         plan, layout = random_plan(rng)
         result = random_result(rng, connection, is_binary)
-        extract = postgres_extractor("utf-8", recorder)
+        read = postgres_extractor("utf-8", recorder)
         known, slow = Names(Metrics()), Names(Metrics())
         _make_reader(plan, layout, random_result(rng, connection, False), "utf-8", recorder, known)
         write_id = rng.randrange(1, 1 << 63) if plan.write else 0
         theirs, ours = Sink(slow), Sink(known)
         slow.readers[layout] = None  # so that none is made
         before = dict(recorder.coverage.unsent())
-        extract((extract, plan, layout, result, write_id, ()), theirs)
+        read((read, plan, layout, result, write_id, ()), theirs)
         counted = {key: count - before.get(key, 0) for key, count in recorder.coverage.unsent()}
         for _ in range(2):  # the second time all keys are known
             ours = Sink(known)
@@ -127,6 +132,34 @@ def test_a_version_that_is_none_is_a_failure_and_nothing_is_added(connection: An
     result.pgresult.clear()
     with pytest.raises(ValueError, match="cleared"):
         observation[0](observation, sink)
+
+
+@NEWEST
+def test_without_the_extension_the_same_is_recorded(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def do_everything(name: str) -> list[Any]:
+        with recording(database, tmp_path / name) as made:
+            with made.connect(prepare_threshold=0) as connection:
+                for turn in range(3):
+                    connection.execute("INSERT INTO items VALUES (%s, 1), (%s, 2)", (turn, 10 + turn))
+                    connection.execute("UPDATE items SET value = value + 1 WHERE id >= %s", (turn,))
+                    connection.execute("SELECT a.id, b.value FROM items a, items b WHERE a.id > %s", (turn,))
+                    connection.execute("SELECT * FROM items WHERE id = %s", (99,))
+                    connection.execute("INSERT INTO items VALUES (%s, 1) ON CONFLICT DO NOTHING", (turn,))
+                    connection.commit()
+                connection.execute("DELETE FROM items WHERE id > %s", (-1,))
+            found = [made.operations(), made.coverage]
+            assert made.failures == 0
+            return found
+
+    adopt(database, "CREATE TABLE items (id int PRIMARY KEY, value int)")
+    with_it = do_everything("with")
+    monkeypatch.setattr(extraction, "Columns", PlainColumns)
+    monkeypatch.setattr(fragments, "Columns", PlainColumns)
+    monkeypatch.setattr(extract, "bind_driver", lambda: False)
+    assert do_everything("without") == with_it
+    assert len(with_it[0]) == 4
 
 
 @needs_reader

@@ -26,6 +26,7 @@ from psycopg._queries import PostgresQuery, _query2pg_nocache
 from psycopg.adapt import Transformer
 from psycopg.generators import execute
 
+from mussurana.collector.columns import bind_driver
 from mussurana.collector.extraction import catch_up
 from mussurana.collector.psycopg_watch import PGen, Watch
 from mussurana.collector.recorder import Txn
@@ -35,7 +36,7 @@ TUPLES_OK = pq.ExecStatus.TUPLES_OK
 COMMAND_OK = pq.ExecStatus.COMMAND_OK
 FATAL_ERROR = pq.ExecStatus.FATAL_ERROR
 
-CATCH_UP_ROWS_MAX = 200
+CATCH_UP_ROWS_MAX = 200 if bind_driver() else 24
 """Of a transaction. Beyond, reading takes longer than the server does, and is left to the background."""
 
 _REPEATED: dict[type, tuple[str, ...]] = {
