@@ -17,10 +17,11 @@ from time import perf_counter
 import numpy as np
 import numpy.typing as npt
 
-from mussurana.verifier.history import NO_VALUE, UNKNOWN_TIME, Ints, Kind, SmallInts
+from mussurana.verifier.history import NO_VALUE, UNKNOWN_TIME, Ints, SmallInts
 from mussurana.verifier.rounds.admission import Admission
 from mussurana.verifier.rounds.batch import ABORTED, COMMITTED, PAST_VERSION, Batch
 from mussurana.verifier.rounds.ended import short
+from mussurana.verifier.rounds.fences import INITIAL_VERSION, Fences, tell_epochs, with_epochs
 from mussurana.verifier.rounds.fragments import BadFragment, decode
 from mussurana.verifier.rounds.level import Found, LevelRounds
 from mussurana.verifier.rounds.limits import Limits
@@ -103,8 +104,8 @@ class Verifier:
         self.rounds = 0
         self.last_round_ns = 0
         self.resumed_ns = 0
-        self.fenced_ns = 0  # by the clocks, no fence that has entered took effect later
-        self.fence_epoch: dict[int, int] = {}
+        self.fenced_epoch = 0  # of all write fences that have entered, the greatest
+        self.proven_ns = 0  # when the last of them was received
         self.epoch = 0
         self.epoch_reached_ns = 0
         names = Names(self._key_name, self._session_name, self._version_name)
@@ -275,9 +276,10 @@ class Verifier:
             return []
         started = perf_counter()
         self.last_round_ns = now_ns
-        batch = self._enter(self.admission.admit(self._overdue_ns(now_ns, self.limits.wait_ns_max), self.lost))
-        self._number_epochs(batch, now_ns)
         silent_ns = self._overdue_ns(now_ns, self.limits.silence_ns_max)
+        admitted = self.admission.admit(self._overdue_ns(now_ns, self.limits.wait_ns_max), self.lost)
+        batch = self._enter(admitted, silent_ns)
+        self._number_epochs(batch, now_ns)
         for session in self.sessions.values():
             if session.is_open and session.heard_ns < silent_ns:
                 session.rest()
@@ -318,15 +320,39 @@ class Verifier:
             statements -= len(collector.statements)
             collector.statements.clear()
 
-    def _enter(self, batch: Batch) -> Batch:
-        """Count what enters, and leave out what sessions do that had to fence first and did not."""
-        follows = _fences_followed(batch)
-        written = np.flatnonzero((batch.key == FENCE_KEY) & (batch.kind == Kind.WRITE))
-        fence_txn = dict(zip(batch.version[written].tolist(), batch.op_txn[written].tolist(), strict=True))
-        left_out = np.zeros(len(batch), bool)
+    def _enter(self, batch: Batch, silent_ns: int) -> Batch:
+        """Count what enters, and leave out what sessions do that had to fence first and did not.
+
+        When no fence has proved its place since `silent_ns`, the next one that cannot begins everything anew.
+        """
+        batch = self._learn_epochs(batch)
+        fences = Fences.of(batch)
+        is_committed = fences.is_write & (fences.status == COMMITTED)
+        is_first = is_committed & (fences.seen == INITIAL_VERSION) & (fences.epoch == 1)
+        if is_first.any() and self.fenced_epoch > 1:
+            self._begin_anew()  # the fence row is a new one: whatever was known of the old one says nothing of it
         due = {number: self.sessions[number].fence_due for number, _ in by_session(batch.session)}
+        left_out = self._unfenced(batch, fences, due)
+        astray = is_committed & left_out[fences.txn]
+        if astray.any() and self.proven_ns <= silent_ns and not any(each.is_open for each in self.sessions.values()):
+            self._begin_anew()
+            left_out = self._unfenced(batch, fences, due)
+        if left_out.any():
+            self.unchecked["unfenced"] += int(np.count_nonzero(left_out))
+            lost = batch.select(left_out).written
+            self.lost.add(lost, lost + 1)
+        proven = is_committed & ~left_out[fences.txn]
+        self.fenced_epoch = max(self.fenced_epoch, int(fences.epoch[proven].max(initial=0)))
+        self.proven_ns = max(self.proven_ns, int(batch.received_ns[fences.txn[proven]].max(initial=0)))
+        return batch.select(~left_out) if left_out.any() else batch
+
+    def _unfenced(self, batch: Batch, fences: Fences, due: dict[int, int]) -> npt.NDArray[np.bool_]:
+        """The transactions that are to be left out, if sessions had to fence where `due` says. They are moved on."""
+        follows, fence_txn = fences.followed(), fences.written()
+        writers = set(fence_txn.values())
+        left_out = np.zeros(len(batch), bool)
         while True:  # a fence that follows one that is left out is no better
-            before, chain_begin_ns = int(np.count_nonzero(left_out)), UNKNOWN_TIME
+            before = int(np.count_nonzero(left_out))
             for number, mine in by_session(batch.session):
                 session = self.sessions[number]
                 session.admitted = int(batch.position[mine[-1]]) + 1
@@ -337,87 +363,54 @@ class Verifier:
                     position = int(batch.position[txn])
                     if session.fence_due < 0 or position < session.fence_due:
                         continue
-                    seen = follows.get(txn)
+                    seen = follows.get(txn, NO_VALUE)
                     known = seen in fence_txn and not left_out[fence_txn[seen]]
-                    is_committed, begin_ns = batch.status[txn] == COMMITTED, int(batch.begin_ns[txn])
-                    follows_known = seen is not None and (known or self._is_last_fence(seen))
-                    if is_committed and follows_known:
+                    follows_known = txn in writers and (known or self._is_before(seen, int(batch.epoch[txn])))
+                    if batch.status[txn] == COMMITTED and follows_known:
                         session.fence(position)
-                    elif is_committed and seen is not None and self._is_later(begin_ns):
-                        session.fence(position)
-                        chain_begin_ns = max(chain_begin_ns, begin_ns)
                     else:  # one in doubt proves nothing about its session, but others may turn out to follow it
                         left_out[txn] = batch.status[txn] != ABORTED and not follows_known
                         session.fence_due = position + 1
             if int(np.count_nonzero(left_out)) == before:
-                break
-        if left_out.any():
-            self.unchecked["unfenced"] += int(np.count_nonzero(left_out))
-            lost = batch.select(left_out).written
-            self.lost.add(lost, lost + 1)
-            batch = batch.select(~left_out)
-        if chain_begin_ns != UNKNOWN_TIME:
-            batch = self._begin_chain(batch, chain_begin_ns)
-        fenced = np.zeros(len(batch), bool)
-        fenced[batch.op_txn[batch.key == FENCE_KEY]] = True
-        fenced &= batch.status == COMMITTED  # one in doubt took effect before whoever saw it ended
-        self.fenced_ns = max(self.fenced_ns, int(_ended_ns(batch)[fenced].max(initial=0)))
-        return batch
+                return left_out
 
-    def _begin_chain(self, batch: Batch, begin_ns: int) -> Batch:
-        """A fence that began then follows all older ones, but how is lost: let go of those whose place stays open."""
-        for level in self.levels:
-            level.retained = self._without_open_chain(level.retained, np.ones(len(level.retained), bool))
-        return self._without_open_chain(batch, _ended_ns(batch) + self._drift_ns < begin_ns)
-
-    def _without_open_chain(self, batch: Batch, old: npt.NDArray[np.bool_]) -> Batch:
-        """Old fences stay if each follows one that is known: a chain from the last version that is past comes first."""
-        gone = (batch.key == FENCE_KEY) & old[batch.op_txn]
-        writes = gone & (batch.kind == Kind.WRITE)
-        follows = _fences_followed(batch)
-        seen = np.array([follows.get(txn, NO_VALUE) for txn in batch.op_txn[writes].tolist()], np.int64)
-        if not ((seen == NO_VALUE) | self.lost.has(seen)).any():
-            return batch
-        written = batch.version[writes]
-        self.lost.add(written, written + 1)
-        return batch.select_ops(~gone)
-
-    def _is_later(self, begin_ns: int) -> bool:
-        """Whether a fence that began then follows all fences that have entered, and so all that was forgotten.
-
-        When the one that it follows directly is in a gap nothing else tells, and without this no new session could ever
-        prove again that it comes after anything. Fences form a chain. One that stood before another one was seen, by it
-        or by one between them, and so had begun when that one took effect. From then on there is a new chain.
-        """
-        return begin_ns != UNKNOWN_TIME and begin_ns > self.fenced_ns + self._drift_ns
-
-    @property
-    def _drift_ns(self) -> int:
-        return max((level.settings.clock_drift_ns for level in self.levels), default=0)
-
-    def _is_last_fence(self, version: int) -> bool:
-        """Whether what follows this fence comes after all that was forgotten.
+    def _is_before(self, seen: int, epoch: int) -> bool:
+        """Whether all that was forgotten comes before a write fence that saw this version and has this epoch.
 
         Fences form a chain, and only what comes before its end is forgotten. But where a fence is missing there may be
         more than one end, and what arrives late may belong before some of them. Without any loss it does not matter: a
         fence that follows another one is a violation, which the levels will find.
         """
-        if not len(self.lost) and not self.admission.given_up_txns:
+        if not len(self.lost) and not self.admission.given_up_txns and seen != NO_VALUE:
             return True
-        return all(level.is_last_fence(version) for level in self.levels)
+        return all(level.is_before(seen, epoch) for level in self.levels)
+
+    def _begin_anew(self) -> None:
+        """The chain of fences that was followed is not the one that goes on, so nothing new can prove its place in it.
+
+        Let go of everything. Who sees what was written so far sees something lost, which accuses nobody.
+        """
+        for level in self.levels:
+            level.begin_anew()
+        self.lost.add(*self.admission.progress.known())
+        self.fenced_epoch = self.epoch = 0
+        for session in self.sessions.values():
+            session.epoch = 0
+
+    def _learn_epochs(self, batch: Batch) -> Batch:
+        """Complete the epochs of fences, here and of those that have entered before."""
+        kept = [level.retained for level in self.levels]
+        known = tell_epochs(batch, kept, [level.border for level in self.levels])
+        for level in self.levels:
+            level.learn_epochs(known)
+        return with_epochs(batch, known)
 
     def _number_epochs(self, batch: Batch, now_ns: int) -> None:
-        """A write fence starts the epoch after that of the fence it follows. For people only: clocks do the work."""
-        for op in np.flatnonzero(batch.key == FENCE_KEY).tolist():
-            saw = int(batch.seen[op])
-            epoch = self.fence_epoch.get(saw, 0 if saw == 0 else self.epoch)
-            if batch.kind[op] == Kind.WRITE:
-                epoch = max(epoch, self.epoch if saw == NO_VALUE else epoch) + 1
-                self.fence_epoch[int(batch.version[op])] = epoch
-            session = self.sessions[int(batch.session[np.searchsorted(batch.op_start, op, side="right") - 1])]
-            session.epoch = max(session.epoch, epoch)
-        while len(self.fence_epoch) > 10_000:
-            del self.fence_epoch[next(iter(self.fence_epoch))]
+        """How far all sessions have come. For people only."""
+        fences = Fences.of(batch)
+        for txn in fences.txn[fences.status == COMMITTED].tolist():
+            session = self.sessions[int(batch.session[txn])]
+            session.epoch = max(session.epoch, int(batch.epoch[txn]))
         agreed = min((session.epoch for session in self.sessions.values() if session.is_open), default=self.epoch)
         if agreed > self.epoch:
             self.epoch, self.epoch_reached_ns = agreed, now_ns
@@ -553,16 +546,3 @@ def by_session(session: SmallInts) -> Iterator[tuple[int, Ints]]:
     if len(order):
         first = np.flatnonzero(np.append(True, np.diff(session[order]) != 0))
         yield from zip(session[order[first]].tolist(), np.split(order, first[1:]), strict=True)
-
-
-def _ended_ns(batch: Batch) -> Ints:
-    """When each transaction was over at the latest: where its own clock does not tell, when it was received."""
-    return np.where(batch.committed_ns != UNKNOWN_TIME, batch.committed_ns, batch.received_ns)
-
-
-def _fences_followed(batch: Batch) -> dict[int, int]:
-    """For each write fence that tells it, the version of the fence that it follows."""
-    ops = np.flatnonzero(batch.key == FENCE_KEY)
-    writers = np.unique(batch.op_txn[ops[batch.kind[ops] == Kind.WRITE]])
-    ops = ops[(batch.seen[ops] != NO_VALUE) & np.isin(batch.op_txn[ops], writers)][::-1]  # the first one counts
-    return dict(zip(batch.op_txn[ops].tolist(), batch.seen[ops].tolist(), strict=True))

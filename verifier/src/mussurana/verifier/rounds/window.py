@@ -15,6 +15,7 @@ import numpy as np
 
 from mussurana.verifier.history import INITIAL, NO_VALUE, History, Ints, Kind
 from mussurana.verifier.rounds.batch import PAST_VERSION, Batch
+from mussurana.verifier.rounds.fences import Border, link
 from mussurana.verifier.rounds.lost import LostVersions
 from mussurana.verifier.rounds.table import VersionTable
 
@@ -70,10 +71,11 @@ class Window:
 
 
 def make_window(
-    batch: Batch, past: int, table: VersionTable, lost: LostVersions, closed: list[int], names: Names
+    batch: Batch, past: int, table: VersionTable, border: Border, lost: LostVersions, closed: list[int], names: Names
 ) -> Window:
     """`closed` are the keys that stand for closed ones; see `LevelRounds._closed`."""
     unchecked = 0
+    batch = link(batch, border, lost)
     if len(lost):
         is_lost = lost.has(batch.seen)
         unchecked = int(np.count_nonzero(is_lost))
