@@ -78,14 +78,15 @@ class Fences:
 def link(batch: Batch, border: Border, lost: LostVersions) -> Batch:
     """Let each fence whose predecessor is not there follow the last one before it that is.
 
-    Where that cannot be told, because an epoch is not known, it follows none.
+    Where that cannot be told, because an epoch is not known, it follows none. Of all others that tell an epoch it is
+    certain whom they follow, also if that one's write id counts as lost.
     """
     fences = Fences.of(batch)
     if not len(fences.op):
         return batch
     effect = fences.in_effect
     epoch_of = dict(zip(fences.version[effect].tolist(), fences.epoch[effect].tolist(), strict=True))
-    is_complete = UNKNOWN_EPOCH not in epoch_of.values()
+    is_complete = UNKNOWN_EPOCH not in epoch_of.values() and len(epoch_of) == np.count_nonzero(effect)
     epoch_of[border.last_version] = border.last_epoch
     # A link of an earlier round is told from what was really seen by the epochs between.
     found = np.array([epoch_of.get(seen, NO_VALUE) for seen in fences.seen.tolist()], np.int64)
