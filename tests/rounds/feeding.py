@@ -6,8 +6,8 @@
     wire.round()
 
 Collectors are letters. A version is the collector that wrote it and its counter, or 0; `f` is the fence row. `?` marks
-a commit in doubt, `!` a rollback, `#7` the epoch of a fence, `@3-5` a transaction that began at second 3 and had committed at second 5, `@3/4-5`
-one that asked to commit at second 4.
+a commit in doubt, `!` a rollback, `@3-5` a transaction that began at second 3 and had committed at second 5, `@3/4-5`
+one that asked to commit at second 4. `#7` is the epoch of a fence.
 """
 
 from __future__ import annotations

@@ -116,7 +116,11 @@ def not_yet_due(right: Any) -> Any:
 
 
 def without_epoch(right: Any) -> Any:
-    return lambda rounds, seen, epoch: right(rounds, seen, UNKNOWN_EPOCH)
+    return lambda rounds, seen, epoch, is_write: right(rounds, seen, UNKNOWN_EPOCH, is_write)
+
+
+def as_if_it_wrote(right: Any) -> Any:
+    return lambda machine_, seen, epoch, is_write: right(machine_, seen, epoch, True)
 
 
 def linked_once(right: Any) -> Any:
@@ -196,6 +200,8 @@ MUTATIONS = [
              partial(scenes.test_a_gap_with_a_fence_in_it_blinds_nobody, "serializable", True)),
     Mutation("a fence after a lost one proves nothing without a later epoch", LevelRounds, "is_before", constant(True),
              (), partial(scenes.test_a_late_fence_after_a_gap_is_no_alarm_whatever_the_clocks_say, "serializable")),
+    Mutation("a fence that only reads proves nothing if what it saw is old", Verifier, "_is_before", as_if_it_wrote, (),
+             scenes.test_a_session_that_rested_and_read_an_old_fence_has_proved_nothing),
     Mutation("fences are linked across lost ones", window, "link", lambda right: lambda batch, border, lost: batch, (),
              partial(scenes.test_a_gap_with_a_fence_in_it_blinds_nobody, "serializable", False)),
     Mutation("a fence that arrives late finds its place", window, "link", linked_once, (),

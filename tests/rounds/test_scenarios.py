@@ -458,6 +458,32 @@ def test_a_session_that_rests_twice_has_to_fence_twice() -> None:
     assert wire.machine.gauges().unknown_txns == 2
 
 
+@pytest.mark.parametrize("level", ONLINE)
+def test_what_a_session_did_before_it_rested_is_forgotten_if_it_reads_the_fence_before_it_closes(level: str) -> None:
+    wire = Wire(level, MEMORY)
+    wire.feed("a", "0@1-2 f:=a1<0#1", "0@3-4 x==0")
+    wire.event("a", "idle", 0)
+    wire.feed("b", "0@5-6 f:=b1<a1#2", "0@7-8 f:=b2<b1#3")
+    wire.round()
+    wire.feed("a", "0@9-10 f==b2#3")
+    wire.event("a", "close", 0)
+    wire.feed("b", "0@11-12 f:=b3<b2#4")
+    wire.round()
+    assert wire.machine.gauges().unknown_txns == 0
+    assert wire.retained < 3
+
+
+def test_a_session_that_rested_and_read_an_old_fence_has_proved_nothing() -> None:
+    wire = Wire("serializable", MEMORY)
+    wire.feed("a", "0 f:=a1<0#1", "0 x==0")
+    wire.event("a", "idle", 0)
+    wire.feed("b", "0 f:=b1<a1#2", "0 y:=b5", "0 y:=b6<b5", "0 f:=b2<b1#3", "0 f:=b3<b2#4", "0 f:=b4<b3#5")
+    wire.round()
+    wire.feed("a", "0 f==b1#2", "0 y==b5")  # a stale snapshot, which serializability allows
+    assert wire.round().verdict == "accepted"
+    assert wire.machine.gauges().unknown_txns == 2
+
+
 def test_a_fence_that_arrives_too_late_proves_nothing() -> None:
     """b's fence came between two of a's, but a's stopped waiting for it."""
     wire = Wire("serializable", MEMORY)

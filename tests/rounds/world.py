@@ -193,7 +193,7 @@ class World:
                 continue
             chance = rng.random()
             if chance < 0.03:
-                if self.closing_fences and one.since_fence and not one.must_fence:
+                if self.closing_fences and one.since_fence:
                     self._closing_fence(one)
                 one.collector.record(Event("close", one))
                 sessions.remove(one)

@@ -103,6 +103,7 @@ class FragmentBuilder:
         self._version = array("Q")
         self._previous = array("Q")
         self._statement = array("I")
+        self._epoch = array("Q")
         self.events.clear()
 
     @property
@@ -117,6 +118,8 @@ class FragmentBuilder:
         """Add a transaction. ValueError: an operation has no such key or version; then none of it was added."""
         if operations:
             self._add_operations(operations)
+            if operations[0][1] == FENCE_NAME:  # a transaction of its own, with one operation
+                self._epoch.append(txn.epoch)
         self._op_count.append(len(operations))
         self._session.append(session)
         self._status.append(status)
@@ -191,6 +194,8 @@ class FragmentBuilder:
         fragment.op_previous = _bytes(self._previous)
         if any(self._isolation):
             fragment.txn_isolation = bytes(self._isolation)
+        if any(self._epoch) and len(self._epoch) == self._key.count(FENCE_KEY):
+            fragment.fence_epoch = _bytes(self._epoch)
         if any(self._statement):
             fragment.op_statement = _bytes(self._statement)
         for tag, counter in settled.items():

@@ -20,7 +20,8 @@ record is 16 bytes and its payload, written at once, so that threads need no loc
     8   4  CRC-32 of the payload
     12  4  what it is: TXN, END or DONE
     16     payload, by the interpreter's own `marshal`, which takes half a microsecond where JSON takes four:
-           TXN   number, session, its name, status, four times, isolation, operations, operations rolled back, lost ids
+           TXN   number, session, its name, status, four times, isolation, operations, operations rolled back, lost ids,
+                 epoch (since there is one)
            END   number, status, time of the answer
            DONE  numbers of transactions that are in the spool
 """
@@ -107,6 +108,7 @@ class Journal:
                 extracted.operations,
                 extracted.rolled_back,
                 extracted.lost,
+                txn.epoch,
             )
             txn.journaled = (file, number)
             file.waiting.add(number)
@@ -175,6 +177,7 @@ class Journaled:
     commit_ns: int
     committed_ns: int
     isolation: int
+    epoch: int
     extracted: Extracted
 
 
@@ -184,11 +187,11 @@ def read_journal(folder: Path) -> list[Journaled]:
     done: set[int] = set()
     for what, content in sorted(_records(folder), key=lambda record: record[0]):
         if what == TXN:
-            number, session, name, status, times, isolation, operations, rolled_back, lost = content
+            number, session, name, status, times, isolation, operations, rolled_back, lost, *epoch = content
             extracted = Extracted(_operations(operations), _operations(rolled_back), lost, 0)
             begin_ns, begun_ns, commit_ns, committed_ns = times
             found[number] = Journaled(
-                session, name, status, begin_ns, begun_ns, commit_ns, committed_ns, isolation, extracted
+                session, name, status, begin_ns, begun_ns, commit_ns, committed_ns, isolation, sum(epoch), extracted
             )
         elif what == END and content[0] in found:
             found[content[0]].status, found[content[0]].committed_ns = content[1:]

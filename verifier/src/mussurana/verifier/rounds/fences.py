@@ -66,8 +66,8 @@ class Fences:
         return np.asarray(self.is_write & ((self.status == COMMITTED) | np.isin(self.version, seen)))
 
     def followed(self) -> dict[int, int]:
-        """For each write fence that tells it, by its transaction: the version of the fence that it follows."""
-        tells = np.flatnonzero((self.seen != NO_VALUE) & np.isin(self.txn, self.txn[self.is_write]))[::-1]
+        """For each fence that tells it, by its transaction: the version of the fence that it follows."""
+        tells = np.flatnonzero(self.seen != NO_VALUE)[::-1]
         return dict(zip(self.txn[tells].tolist(), self.seen[tells].tolist(), strict=True))  # the first one counts
 
     def written(self) -> dict[int, int]:

@@ -130,15 +130,18 @@ class LevelRounds:
         outcome.choices = decision.choices
         return decision
 
-    def is_before(self, seen: int, epoch: int) -> bool:
-        """Whether all that this level has forgotten comes before a write fence that saw this version and has this epoch."""
+    def is_before(self, seen: int, epoch: int, is_write: bool) -> bool:
+        """Whether all that was forgotten here comes before a fence that saw this version and has this epoch."""
         if not self.forgot_anything or not keeps_sessions(self.settings):
             return True  # in the second case it is the clocks that tell
         if epoch != UNKNOWN_EPOCH and self.border.epoch != UNKNOWN_EPOCH:
-            return epoch > self.border.epoch
+            return epoch > self.border.epoch - (not is_write)
+        if seen == self.border.version:
+            return True
+        # Who replaces one that is there extends the end of a chain, all of which come after what was forgotten.
         fences = Fences.of(self.retained)
         remains = fences.is_write & (fences.status != ABORTED) & (fences.txn >= self.past)
-        return seen == self.border.version or bool((fences.version[remains] == seen).any())
+        return is_write and bool((fences.version[remains] == seen).any())
 
     def learn_epochs(self, known: dict[int, int]) -> None:
         self.retained = with_epochs(self.retained, known)

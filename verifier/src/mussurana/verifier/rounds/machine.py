@@ -349,7 +349,7 @@ class Verifier:
     def _unfenced(self, batch: Batch, fences: Fences, due: dict[int, int]) -> npt.NDArray[np.bool_]:
         """The transactions that are to be left out, if sessions had to fence where `due` says. They are moved on."""
         follows, fence_txn = fences.followed(), fences.written()
-        writers = set(fence_txn.values())
+        writers, fenced = set(fence_txn.values()), set(fences.txn.tolist())
         left_out = np.zeros(len(batch), bool)
         while True:  # a fence that follows one that is left out is no better
             before = int(np.count_nonzero(left_out))
@@ -363,9 +363,10 @@ class Verifier:
                     position = int(batch.position[txn])
                     if session.fence_due < 0 or position < session.fence_due:
                         continue
-                    seen = follows.get(txn, NO_VALUE)
+                    seen, epoch = follows.get(txn, NO_VALUE), int(batch.epoch[txn])
                     known = seen in fence_txn and not left_out[fence_txn[seen]]
-                    follows_known = txn in writers and (known or self._is_before(seen, int(batch.epoch[txn])))
+                    is_write = txn in writers
+                    follows_known = txn in fenced and (known or self._is_before(seen, epoch, is_write))
                     if batch.status[txn] == COMMITTED and follows_known:
                         session.fence(position)
                     else:  # one in doubt proves nothing about its session, but others may turn out to follow it
@@ -374,16 +375,17 @@ class Verifier:
             if int(np.count_nonzero(left_out)) == before:
                 return left_out
 
-    def _is_before(self, seen: int, epoch: int) -> bool:
-        """Whether all that was forgotten comes before a write fence that saw this version and has this epoch.
+    def _is_before(self, seen: int, epoch: int, is_write: bool) -> bool:
+        """Whether all that was forgotten comes before a fence that saw this version and has this epoch.
 
         Fences form a chain, and only what comes before its end is forgotten. But where a fence is missing there may be
-        more than one end, and what arrives late may belong before some of them. Without any loss it does not matter: a
-        fence that follows another one is a violation, which the levels will find.
+        more than one end, and what arrives late may belong before some of them. Without any loss it does not matter to
+        a write fence: one that follows another than the last is a violation, which the levels will find. One that only
+        reads may have seen an old version.
         """
-        if not len(self.lost) and not self.admission.given_up_txns and seen != NO_VALUE:
+        if is_write and not len(self.lost) and not self.admission.given_up_txns and seen != NO_VALUE:
             return True
-        return all(level.is_before(seen, epoch) for level in self.levels)
+        return all(level.is_before(seen, epoch, is_write) for level in self.levels)
 
     def _begin_anew(self) -> None:
         """The chain of fences that was followed is not the one that goes on, so nothing new can prove its place in it.
