@@ -103,7 +103,7 @@ class Requests:
             if self.closing_fences:
                 return turn[0], [(wire.READ, FENCE_KEY, self.fence, 0, self.epoch)]
         key, other = self.rng.randrange(1, 10**4), self.rng.randrange(1, 10**4)
-        ops = [(wire.READ, other, self.state.get(other, 0), 0, 0)]
+        ops: list[tuple[int, int, int, int, int]] = [(wire.READ, other, self.state.get(other, 0), 0, 0)]
         if key != other and self.rng.random() < 0.2:
             ops.append(self._write(key, self.state.get(key, 0)))
         return turn[0], ops
@@ -132,7 +132,7 @@ def test_a_connection_per_request_is_forgotten_though_none_lives_on(level: str, 
 
 
 def test_without_a_fence_at_their_end_nothing_of_them_is() -> None:
-    assert retained_of(Requests(8, False, True), "serializable", rounds=10)[-1] > 4_000
+    assert retained_of(Requests(8, False, True), "serializable", rounds=10)[-1] > 3_000
 
 
 @pytest.mark.parametrize(
