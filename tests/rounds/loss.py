@@ -1,8 +1,8 @@
 """No false alarm: a database that keeps its promise, and a recording of it that arrives in tatters.
 
 Gaps, lost fragments, collectors that die or were there before the verifier, waits that end, commits in doubt that
-nobody asks about in time, sessions that fall silent, and little room for anything. All of it makes the history weaker;
-none of it may ever lead to a rejection.
+nobody asks about in time, sessions that fall silent, clocks that are days apart where none is asked, and little room
+for anything. All of it makes the history weaker; none of it may ever lead to a rejection.
 """
 
 from __future__ import annotations
@@ -17,7 +17,14 @@ from tests.rounds.schedule import Action, fragments, make_schedule
 from tests.rounds.world import STEP_NS, Shape, World
 
 KEPT_BY = {  # the levels that each kind of database keeps
-    "serial": ("serializable", "strict-serializable", "strong-session-si", "generalized-si", "strong-si"),
+    "serial": (
+        "serializable",
+        "serializable",
+        "strict-serializable",
+        "strong-session-si",
+        "generalized-si",
+        "strong-si",
+    ),
     "snapshot": ("strong-session-si", "generalized-si", "strong-si"),
     "stale snapshot": ("generalized-si",),
 }
@@ -49,7 +56,7 @@ class LossRun:
 
 def make_loss(seed: int, without: frozenset[str] = frozenset()) -> LossCase:
     rng = Random(-1 - seed)
-    style = rng.choice(("serial", "serial", "snapshot", "stale snapshot"))
+    style = rng.choice(("serial", "serial", "serial", "snapshot", "stale snapshot"))
     level = rng.choice(KEPT_BY[style])
     shape = replace(Shape.random(rng), style=style, spoilt=0.0, txns=rng.choice((25, 40, 80)))
     if style == "serial" and not level.endswith("serializable"):
@@ -130,6 +137,7 @@ def run_loss(case: LossCase) -> LossRun:
                     return run
     gauges = machine.gauges()
     run.traits |= {"unknown"} if gauges.unknown_txns else set()
+    run.traits |= {"begun anew"} if machine.begun_anew else set()
     run.traits |= {"unfenced"} if machine.unchecked["unfenced"] else set()
     run.traits |= {"given up"} if machine.admission.given_up_txns else set()
     run.traits |= {"unchecked"} if any(gauges.unchecked_reads.values()) else set()

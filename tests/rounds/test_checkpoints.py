@@ -71,7 +71,7 @@ def as_version_2(state: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """The texts and columns that the second version would have saved."""
     columns = dict(np.load(io.BytesIO(state)))
     text = json.loads(columns["text"].tobytes())
-    for name in ("fenced_epoch", "proven_ns"):
+    for name in ("fenced_epoch", "proven_ns", "begun_anew"):
         del text[name]
     for memory in text["memory"]:
         del memory["border"]

@@ -106,6 +106,7 @@ class Verifier:
         self.resumed_ns = 0
         self.fenced_epoch = 0  # of all write fences that have entered, the greatest
         self.proven_ns = 0  # when the last of them was received
+        self.begun_anew = 0  # how often
         self.epoch = 0
         self.epoch_reached_ns = 0
         names = Names(self._key_name, self._session_name, self._version_name)
@@ -395,6 +396,7 @@ class Verifier:
         for level in self.levels:
             level.begin_anew()
         self.lost.add(*self.admission.progress.known())
+        self.begun_anew += 1
         self.fenced_epoch = self.epoch = 0
         for session in self.sessions.values():
             session.epoch = 0
@@ -413,7 +415,8 @@ class Verifier:
         for txn in fences.txn[fences.status == COMMITTED].tolist():
             session = self.sessions[int(batch.session[txn])]
             session.epoch = max(session.epoch, int(batch.epoch[txn]))
-        agreed = min((session.epoch for session in self.sessions.values() if session.is_open), default=self.epoch)
+        passed = [session.epoch for session in self.sessions.values() if session.is_open]
+        agreed = min(passed, default=self.fenced_epoch)
         if agreed > self.epoch:
             self.epoch, self.epoch_reached_ns = agreed, now_ns
 
@@ -535,6 +538,7 @@ class Verifier:
             lost_txns=self.lost_txns,
             lost_fragments=self.lost_fragments,
             clashing_tags=len(self.clashing_tags),
+            begun_anew=self.begun_anew,
             in_doubt=max(
                 (int(np.count_nonzero(level.retained.status == 2)) for level in self.levels),
                 default=0,

@@ -103,7 +103,8 @@ def snapshot(machine: Verifier) -> Callable[[], bytes]:
 
 _NUMBERS = (
     *("collectors_made", "sessions_made", "lost_txns", "lost_fragments"),
-    *("rounds", "last_round_ns", "resumed_ns", "fenced_epoch", "proven_ns", "epoch", "epoch_reached_ns"),
+    *("rounds", "last_round_ns", "resumed_ns", "fenced_epoch", "proven_ns", "begun_anew"),
+    *("epoch", "epoch_reached_ns"),
 )
 
 
@@ -169,7 +170,7 @@ def _add_to_version_2(text: dict[str, Any], columns: dict[str, np.ndarray]) -> N
         is_fence = columns[f"level{at}.table_key"] == FENCE_KEY
         version = int(columns[f"level{at}.table_version"][is_fence].max(initial=0))
         memory["border"] = asdict(Border(version, -1 if version else 0, version))
-    text.update(fenced_epoch=0, proven_ns=text["last_round_ns"])
+    text.update(fenced_epoch=0, proven_ns=text["last_round_ns"], begun_anew=0)
 
 
 def _restore_level(level: LevelRounds, name: str, columns: dict[str, np.ndarray], memory: dict[str, Any]) -> None:
