@@ -631,35 +631,61 @@ def test_fences_without_epochs_prove_nothing_after_a_lost_one_until_all_begins_a
     assert wire.round().verdict == "rejected"
 
 
-def live_on(wire: Wire, before: str, epoch: int) -> None:
+def live_on(wire: Wire, before: str, epoch: int, era: str = "") -> None:
     """Sessions come and go, and a stale read is found in the end."""
     for n in range(200, 220, 2):
         wire.event("c", "open", n)
-        wire.feed("c", f"{n} f:=c{n}<{before}#{epoch + 1}", f"{n} z:=c{n + 100}", f"{n} f:=c{n + 1}<c{n}#{epoch + 2}")
+        wire.feed(
+            "c",
+            f"{n} f:=c{n}<{before}#{era}{epoch + 1}",
+            f"{n} z:=c{n + 100}",
+            f"{n} f:=c{n + 1}<c{n}#{era}{epoch + 2}",
+        )
         wire.event("c", "close", n)
         assert wire.round().verdict == "accepted"
         before, epoch = f"c{n + 1}", epoch + 2
     assert wire.retained < 6
     wire.event("c", "open", 999)
-    wire.feed("c", f"999 f:=c999<{before}#{epoch + 1}", "999 z==c310")
+    wire.feed("c", f"999 f:=c999<{before}#{era}{epoch + 1}", "999 z==c310")
     assert wire.round().verdict == "rejected"
 
 
+@pytest.mark.parametrize("era", ["", "7:"])
 @pytest.mark.parametrize("level", ONLINE)
-def test_a_new_fence_row_is_no_alarm_and_all_begins_anew(level: str) -> None:
+def test_a_new_fence_row_is_no_alarm_and_all_begins_anew(level: str, era: str) -> None:
     """The hidden columns were dropped and added again, so the rows have no versions either."""
     wire = Wire(level, MEMORY)
     wire.feed("a", "0 f:=a1<0#1", "0 x:=a2", "0 f:=a3<a1#2", "0 f:=a4<a3#3", "1 f:=a5<a4#4", "1 x:=a6<a2")
     wire.event("a", "close", 0)
     wire.round()
     wire.event("b", "open", 0)
-    wire.feed("b", "0 f:=b1<0#1", "0 x==0", "0 x:=b2<0")
+    wire.feed("b", f"0 f:=b1<0#{era}1", "0 x==0", "0 x:=b2<0")
     assert wire.round().verdict == "accepted"
-    wire.feed("b", "0 x==b2", "0 f:=b3<b1#2")
+    wire.feed("b", "0 x==b2", f"0 f:=b3<b1#{era}2")
     wire.event("b", "close", 0)
     assert wire.round().verdict == "accepted"
     wire.event("a", "close", 1)
-    live_on(wire, "b3", 2)
+    live_on(wire, "b3", 2, era)
+
+
+def test_what_comes_late_from_the_time_before_a_new_fence_row_is_unknown() -> None:
+    wire = Wire("serializable", MEMORY)
+    wire.feed("a", "0 f:=a1<0#5:1", "0 x:=a2", "1 f:=a3<a1#5:2")
+    wire.round()
+    wire.event("b", "open", 0)
+    wire.feed("b", "0 f:=b1<c9#7:2", "0 x==0 y:=b2", "0 f:=b3<b1#7:3")  # the first fence of the new row is late
+    wire.feed("c", settled=1)
+    wire.round()
+    wire.feed("c", "0 f:=c9<0#7:1")
+    assert wire.round().verdict == "accepted"
+    wire.feed("a", "1 y:=a4 x:=a5<a2", "0 f:=a6<a3#5:3", "0 x==a5 y==a4")
+    wire.event("d", "open", 0)
+    wire.feed("d", "0 f:=d1<a6#5:4", "0 y==a4")
+    unknown = wire.machine.gauges().unknown_txns
+    assert wire.round().verdict == "accepted"
+    assert wire.machine.gauges().unknown_txns == unknown + 5
+    wire.feed("a", "1 f:=a7<b3#7:4", "1 y==0")  # one that lives on has fenced in the new row
+    assert wire.round().verdict == "rejected"
 
 
 def test_a_fence_row_that_went_back_is_a_violation_and_blinds_nobody_for_long() -> None:
@@ -686,10 +712,11 @@ def test_a_fence_row_that_went_back_after_a_gap_is_unknown_until_all_begins_anew
     assert wire.round().verdict == "accepted"
     assert wire.machine.gauges().unknown_txns == 2
     wire.later(61)
-    wire.feed("d", "0 f:=d1<b1#3", "0 x==a10", "0 f:=d2<d1#4")
+    wire.feed("d", "0 f:=d1<b1#3", "0 x==a10")
     wire.event("d", "close", 0)
     assert wire.round().verdict == "accepted"
-    live_on(wire, "d2", 4)
+    assert wire.machine.begun_anew == 1
+    live_on(wire, "d1", 3)
 
 
 def test_a_silent_session_no_longer_holds_back_forgetting() -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from mussurana.verifier.history import INITIAL, NO_ROW, NO_VALUE, UNKNOWN_TIME, History, HistoryBuilder, Status
-from mussurana.wire import FENCE_KEY, write_id
+from mussurana.wire import EPOCH_BITS, FENCE_KEY, write_id
 
 STYLES = ("serial", "serial", "snapshot", "snapshot", "stale snapshot", "read committed", "anything")
 STEP_NS = 1_000_000_000
@@ -148,7 +148,10 @@ class Shape:
 
 
 class World:
-    def __init__(self, seed: int, without: frozenset[str] = frozenset(), shape: Shape | None = None) -> None:
+    def __init__(
+        self, seed: int, without: frozenset[str] = frozenset(), shape: Shape | None = None, era: int = 0
+    ) -> None:
+        """A world of a later era knows nothing of those before, and has collectors and times of its own."""
         self.rng = rng = Random(seed)
         self.doubt = Random(f"fences {seed}")  # of its own, so that worlds without it stay as they are
         self.fences_in_doubt = self.doubt.choice((0.0, 0.0, 0.0, 0.3))
@@ -162,10 +165,11 @@ class World:
         self.counts: dict[int, int] = {}
         self.old: list[tuple[dict[int, int], dict[int, int]]] = [({}, {})]
         self.all_versions: dict[int, list[int]] = {}
-        self.epochs: dict[int, int] = {0: 0}
-        self.now_ns = 10**18
+        self.epochs: dict[int, int] = {0: era << EPOCH_BITS}
+        self.now_ns = (100 + era) * 10**16
         skews = [rng.randint(-self.shape.skew_ns, self.shape.skew_ns) for _ in range(self.shape.collectors)]
-        self.collectors = [Collector(bytes([n]) * 16, 100 + n, skew) for n, skew in enumerate(skews)]
+        first = 10 * era
+        self.collectors = [Collector(bytes([n]) * 16, 100 + n, skew) for n, skew in enumerate(skews, first)]
         for collector in self.collectors:
             collector.tells_epochs = fences.random() >= old_collectors
         self.order: list[Transaction] = []  # as they ended

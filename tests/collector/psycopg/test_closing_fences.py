@@ -23,7 +23,7 @@ from mussurana.collector.psycopg_watch import CLOSING_SECONDS_MAX, Watch
 from mussurana.collector.recorder import Session, close_all
 from mussurana.verifier.rounds.machine import Verifier
 from mussurana.verifier.verdict import Settings as CheckSettings
-from mussurana.wire import FENCE_KEY, history_pb2
+from mussurana.wire import EPOCH_BITS, FENCE_KEY, history_pb2
 from tests.collector.postgres import Database
 from tests.collector.psycopg.recording import NEWEST, Recording, adopt, recording
 from tests.collector.recording.observed import fragments, uploads
@@ -32,6 +32,7 @@ pytestmark = NEWEST
 
 TABLES = ("CREATE TABLE accounts (id int PRIMARY KEY, balance int)", "INSERT INTO accounts VALUES (1, 10), (2, 20)")
 READ, WRITE = "SELECT * FROM accounts WHERE id = %s", "UPDATE accounts SET balance = balance + 1 WHERE id = %s"
+COUNT = (1 << EPOCH_BITS) - 1  # of an epoch
 SOON_SECONDS = 0.15  # beside what a fence may take
 
 
@@ -54,7 +55,7 @@ def stories(spool: Path) -> list[str]:
         for session, count in zip(sessions, counts, strict=True):
             what = "x"
             if keys[at] == FENCE_KEY:
-                what = ("R" if fragment.op_kind[at] == history_pb2.READ else "W") + str(epochs.pop(0))
+                what = ("R" if fragment.op_kind[at] == history_pb2.READ else "W") + str(epochs.pop(0) & COUNT)
             told[session] = told.get(session, "") + what
             at += count
         for event in fragment.session_event:

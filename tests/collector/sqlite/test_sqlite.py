@@ -22,7 +22,7 @@ from mussurana.verifier.formats.spool import read
 from mussurana.verifier.history import History
 from mussurana.verifier.verdict import Accepted, Rejected
 from mussurana.verifier.verdict import Settings as CheckSettings
-from mussurana.wire import history_pb2
+from mussurana.wire import EPOCH_BITS, history_pb2
 from tests.collector.recording.observed import fragments
 
 TABLES = """
@@ -276,7 +276,7 @@ def fences(made: Recording) -> list[str]:
     assert made.recorder.flush(10)
     made.recorder.close()
     return [
-        f"{'rw'[kind != history_pb2.READ]}{epoch}"
+        f"{'rw'[kind != history_pb2.READ]}{epoch & (1 << EPOCH_BITS) - 1}"
         for fragment in fragments(made.spool)
         for kind, epoch in zip(
             [

@@ -2,7 +2,8 @@
 
 All fences read, and write fences replace, one row. Its versions form a chain, and beside each version stands its epoch,
 which every write fence counts up by one. So epochs order fences as exactly as versions do, and across lost ones as
-well: one that saw epoch e comes after every write fence up to e and before every later one. No clock is asked.
+well: one that saw epoch e comes after every write fence up to e and before every later one. No clock is asked. A row
+that is made anew has a later era in its epochs, and shares nothing with the one before.
 
 A fence whose predecessor is not there is *linked* to the last one before it that is. What a link says is true: whoever
 replaced a lost version came after those before it. A link is made anew in every round, since one between may arrive.
@@ -22,8 +23,8 @@ from mussurana.verifier.rounds.batch import ABORTED, COMMITTED, Batch
 from mussurana.verifier.rounds.lost import LostVersions
 from mussurana.wire import FENCE_KEY
 
-UNKNOWN_EPOCH = 0  # no fence has it: the row begins with it, and whoever writes counts it up
-INITIAL_VERSION = 0  # of the row, as of any other; it stands there with epoch 0
+UNKNOWN_EPOCH = 0  # no fence has it: whoever writes counts the epoch up
+INITIAL_VERSION = 0  # of the row, as of any other
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Border:
     """Where the past ends, in the chain of fences."""
 
     last_version: int = INITIAL_VERSION  # the last one that is past
-    last_epoch: int = 0  # of it; -1 if not known
+    last_epoch: int = -1  # of it; -1 if not known
     version: int = INITIAL_VERSION  # of a fence that all comes before that is past, or that is the last of it
     epoch: int = UNKNOWN_EPOCH  # of that one
 
@@ -116,13 +117,12 @@ def tell_epochs(batch: Batch, earlier: Iterable[Batch], borders: Iterable[Border
     One that does not say its own, because its collector is older or the answer never came, has the one after that of
     the fence it followed; and whoever saw it tells.
     """
-    known = {INITIAL_VERSION: 0}
-    known.update((border.last_version, border.last_epoch) for border in borders if border.last_epoch >= 0)
+    known = {border.last_version: border.last_epoch for border in borders if border.last_epoch >= 0}
     for some in earlier:
         _tell(Fences.of(some), known)
     fences = Fences.of(batch)
     _tell(fences, known)
-    saw = (fences.seen_epoch >= 0) & (fences.seen > INITIAL_VERSION) & (fences.status != ABORTED)
+    saw = (fences.seen_epoch >= 0) & (fences.seen >= INITIAL_VERSION) & (fences.status != ABORTED)
     for seen, epoch in zip(fences.seen[saw].tolist(), fences.seen_epoch[saw].tolist(), strict=True):
         known.setdefault(seen, epoch)
     follows, written = fences.followed(), fences.written()

@@ -21,7 +21,7 @@ from mussurana.verifier.history import NO_VALUE, UNKNOWN_TIME, Ints, SmallInts
 from mussurana.verifier.rounds.admission import Admission
 from mussurana.verifier.rounds.batch import ABORTED, COMMITTED, PAST_VERSION, Batch
 from mussurana.verifier.rounds.ended import short
-from mussurana.verifier.rounds.fences import INITIAL_VERSION, Fences, tell_epochs, with_epochs
+from mussurana.verifier.rounds.fences import INITIAL_VERSION, UNKNOWN_EPOCH, Fences, tell_epochs, with_epochs
 from mussurana.verifier.rounds.fragments import BadFragment, decode
 from mussurana.verifier.rounds.level import Found, LevelRounds
 from mussurana.verifier.rounds.limits import Limits
@@ -29,7 +29,7 @@ from mussurana.verifier.rounds.lost import LostVersions
 from mussurana.verifier.rounds.outcome import Gauges, RoundOutcome, VerdictName, Violation
 from mussurana.verifier.rounds.window import Names
 from mussurana.verifier.verdict import Settings, ShownTransaction
-from mussurana.wire import COUNTER_BITS, FENCE_KEY, XID_TAG, counter_of, tag_of
+from mussurana.wire import COUNTER_BITS, EPOCH_BITS, FENCE_KEY, XID_TAG, counter_of, era_of, tag_of
 from mussurana.wire.history_pb2 import Fragment, SessionEvent
 
 COUNTER_END = 1 << COUNTER_BITS
@@ -104,7 +104,7 @@ class Verifier:
         self.rounds = 0
         self.last_round_ns = 0
         self.resumed_ns = 0
-        self.fenced_epoch = 0  # of all write fences that have entered, the greatest
+        self.fenced_epoch = 0  # of all fences that have entered, the greatest
         self.proven_ns = 0  # when the last of them was received
         self.begun_anew = 0  # how often
         self.epoch = 0
@@ -243,7 +243,7 @@ class Verifier:
             at = known.sessions[number] = self.sessions_made
             self.sessions_made += 1
             session = Session(known.id, number, f"session {number}")
-            if any(level.forgot_anything for level in self.levels):
+            if self.begun_anew or self._forgot_anything:
                 session.fence_due = 0
             self.sessions[at] = session
         return self.sessions[at]
@@ -328,14 +328,12 @@ class Verifier:
         """
         batch = self._learn_epochs(batch)
         fences = Fences.of(batch)
-        is_committed = fences.is_write & (fences.status == COMMITTED)
-        is_first = is_committed & (fences.seen == INITIAL_VERSION) & (fences.epoch == 1)
-        if is_first.any() and self.fenced_epoch > 1:
-            self._begin_anew()  # the fence row is a new one: whatever was known of the old one says nothing of it
+        is_committed = fences.status == COMMITTED
+        self._follow_row(fences)
         due = {number: self.sessions[number].fence_due for number, _ in by_session(batch.session)}
         left_out = self._unfenced(batch, fences, due)
-        astray = is_committed & left_out[fences.txn]
-        if astray.any() and self.proven_ns <= silent_ns and not any(each.is_open for each in self.sessions.values()):
+        is_silent = self.proven_ns <= silent_ns and not any(each.is_open for each in self.sessions.values())
+        if is_silent and (is_committed & fences.is_write).any() and left_out[fences.txn[is_committed]].all():
             self._begin_anew()
             left_out = self._unfenced(batch, fences, due)
         if left_out.any():
@@ -346,6 +344,24 @@ class Verifier:
         self.fenced_epoch = max(self.fenced_epoch, int(fences.epoch[proven].max(initial=0)))
         self.proven_ns = max(self.proven_ns, int(batch.received_ns[fences.txn[proven]].max(initial=0)))
         return batch.select(~left_out) if left_out.any() else batch
+
+    def _follow_row(self, fences: Fences) -> None:
+        """If the fence row is a new one, whatever is known of the old one says nothing of it; see `wire.EPOCH_BITS`.
+
+        A row without an era, as an application's own store has it, begins with no version and epoch 1.
+        """
+        is_known = (fences.status == COMMITTED) & (fences.epoch != UNKNOWN_EPOCH)
+        eras = {era_of(epoch) for epoch in (*fences.epoch[is_known].tolist(), self.fenced_epoch) if epoch}
+        era, era_before = max(eras, default=0), era_of(self.fenced_epoch)
+        is_first = is_known & fences.is_write & (fences.seen == INITIAL_VERSION) & (fences.epoch == 1)
+        begins_again = bool(is_first.any()) and self.fenced_epoch > 1
+        is_later = len(eras) > 1 and (era > era_before or not self.fenced_epoch)
+        if not is_later and (era or not begins_again):
+            return
+        self._begin_anew()
+        self.fenced_epoch = era << EPOCH_BITS
+        for session in self.sessions.values():
+            session.fence_due = session.admitted  # what it does until it fences may have been before
 
     def _unfenced(self, batch: Batch, fences: Fences, due: dict[int, int]) -> npt.NDArray[np.bool_]:
         """The transactions that are to be left out, if sessions had to fence where `due` says. They are moved on."""
@@ -367,7 +383,8 @@ class Verifier:
                     seen, epoch = follows.get(txn, NO_VALUE), int(batch.epoch[txn])
                     known = seen in fence_txn and not left_out[fence_txn[seen]]
                     is_write = txn in writers
-                    follows_known = txn in fenced and (known or self._is_before(seen, epoch, is_write))
+                    is_old = epoch != UNKNOWN_EPOCH and era_of(epoch) < era_of(self.fenced_epoch)
+                    follows_known = txn in fenced and not is_old and (known or self._is_before(seen, epoch, is_write))
                     if batch.status[txn] == COMMITTED and follows_known:
                         session.fence(position)
                     else:  # one in doubt proves nothing about its session, but others may turn out to follow it
@@ -384,9 +401,16 @@ class Verifier:
         a write fence: one that follows another than the last is a violation, which the levels will find. One that only
         reads may have seen an old version.
         """
+        may_be_old = epoch == UNKNOWN_EPOCH and self.fenced_epoch and not self._forgot_anything
+        if may_be_old and self.lost.has(np.array([seen])).any():
+            return False  # it may belong to a row that was there before
         if is_write and not len(self.lost) and not self.admission.given_up_txns and seen != NO_VALUE:
             return True
         return all(level.is_before(seen, epoch, is_write) for level in self.levels)
+
+    @property
+    def _forgot_anything(self) -> bool:
+        return any(level.forgot_anything for level in self.levels)
 
     def _begin_anew(self) -> None:
         """The chain of fences that was followed is not the one that goes on, so nothing new can prove its place in it.
@@ -414,9 +438,9 @@ class Verifier:
         fences = Fences.of(batch)
         for txn in fences.txn[fences.status == COMMITTED].tolist():
             session = self.sessions[int(batch.session[txn])]
-            session.epoch = max(session.epoch, int(batch.epoch[txn]))
+            session.epoch = max(session.epoch, int(batch.epoch[txn]) - (era_of(int(batch.epoch[txn])) << EPOCH_BITS))
         passed = [session.epoch for session in self.sessions.values() if session.is_open]
-        agreed = min(passed, default=self.fenced_epoch)
+        agreed = min(passed, default=self.fenced_epoch - (era_of(self.fenced_epoch) << EPOCH_BITS))
         if agreed > self.epoch:
             self.epoch, self.epoch_reached_ns = agreed, now_ns
 

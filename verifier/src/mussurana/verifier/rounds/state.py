@@ -169,7 +169,7 @@ def _add_to_version_2(text: dict[str, Any], columns: dict[str, np.ndarray]) -> N
     for at, memory in enumerate(text["memory"]):
         is_fence = columns[f"level{at}.table_key"] == FENCE_KEY
         version = int(columns[f"level{at}.table_version"][is_fence].max(initial=0))
-        memory["border"] = asdict(Border(version, -1 if version else 0, version))
+        memory["border"] = asdict(Border(version, -1, version))
     text.update(fenced_epoch=0, proven_ns=text["last_round_ns"], begun_anew=0)
 
 
