@@ -86,11 +86,12 @@ class Workload:
         version = np.where(is_read, seen, written)
         previous = np.where(kind == UPDATE, seen, 0)
         key_number = self._key_number[key]
-        self._run_fences(np.flatnonzero(op_fence), session, collector, op_txn, kind, version, previous)
+        epoch = np.zeros(ops, np.int64)
+        self._run_fences(np.flatnonzero(op_fence), session, collector, op_txn, kind, version, previous, epoch)
         key_number[op_fence] = FENCE_KEY
         times = np.linspace(begin_ns, end_ns, txns + 1).astype(np.int64)
         for number in range(shape.collectors):
-            yield self._fragment(number, collector, session, times, start, kind, key_number, version, previous)
+            yield self._fragment(number, collector, session, times, start, kind, key_number, version, previous, epoch)
 
     def last(self) -> Iterator[Made]:
         """The end: every session is closed."""
@@ -139,7 +140,15 @@ class Workload:
         return seen
 
     def _run_fences(
-        self, ops: Ints, session: Ints, collector: Ints, op_txn: Ints, kind: Ints, version: Ints, previous: Ints
+        self,
+        ops: Ints,
+        session: Ints,
+        collector: Ints,
+        op_txn: Ints,
+        kind: Ints,
+        version: Ints,
+        previous: Ints,
+        epoch: Ints,
     ) -> None:
         """One after another, in the order in which they took effect."""
         for op in ops.tolist():
@@ -152,7 +161,7 @@ class Workload:
                 kind[op], previous[op] = UPDATE, self._fence_version
                 version[op] = self._fence_version = (sender.tag << COUNTER_BITS) + sender.counter
                 self._fence_epoch += 1
-            self._session_epoch[who] = self._fence_epoch
+            self._session_epoch[who] = epoch[op] = self._fence_epoch
 
     def _fragment(
         self,
@@ -165,6 +174,7 @@ class Workload:
         key: npt.NDArray[np.uint64],
         version: Ints,
         previous: Ints,
+        epoch: Ints,
     ) -> Made:
         each = self.collectors[number]
         each.sequence += 1
@@ -188,6 +198,7 @@ class Workload:
             op_key=key[ops].tobytes(),
             op_version=version[ops].tobytes(),
             op_previous=previous[ops][kind[ops] == UPDATE].tobytes(),
+            fence_epoch=epoch[ops][key[ops] == FENCE_KEY].tobytes(),
         )
         made.write_ids.add(tag=each.tag, settled=each.counter + 1, drawn=each.counter + 1)
         if each.sequence == 1:

@@ -232,11 +232,12 @@ ROWS: dict[str, list[Panel]] = {
         Panel(
             "Not checked",
             "Per second: lost, with a read that could not be checked, and the reads by reason; tags of write ids "
-            "that two collectors drew.",
+            "that two collectors drew; and how often everything was let go.",
             [
                 Query(rate("mussurana_lost_transactions_total", "instance"), "lost transactions"),
                 Query(rate("mussurana_lost_fragments_total", "instance"), "lost fragments"),
                 Query(rate("mussurana_clashing_tags_total", "instance"), "clashing tags"),
+                Query(rate("mussurana_begun_anew_total", "instance"), "begun anew"),
                 Query(rate("mussurana_unknown_transactions_total", "instance"), "unknown transactions"),
                 Query(rate("mussurana_unchecked_reads_total", "reason"), "reads, {{reason}}"),
             ],

@@ -84,7 +84,7 @@ class FakeMachine:
 
     def gauges(self) -> Gauges:
         levels = dict.fromkeys(self.levels, 0)
-        return Gauges(levels, 0, 0, levels, levels, levels, 1, 0, 0, {}, len(self.s["lost"]), 0, 0, 0)
+        return Gauges(levels, 0, 0, levels, levels, levels, 1, 0, 0, {}, len(self.s["lost"]), 0, 0, 0, 0)
 
     def snapshot(self) -> Callable[[], bytes]:
         state = json.dumps(self.s).encode()

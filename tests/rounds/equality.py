@@ -138,6 +138,9 @@ def world_traits(world: World) -> set[str]:
     traits |= {"reopened"} if any(opened.count(session) > 1 for session in opened) else set()
     traits |= {"lost a race"} if any(txn.is_fence and txn.status == Status.ABORTED for txn in txns) else set()
     traits |= {"fence in doubt"} if any(txn.is_fence and txn.status == Status.IN_DOUBT for txn in txns) else set()
+    closed = [txn for txn in txns if txn.is_fence and not txn.ops[-1].is_write]
+    traits |= {"closing fence"} if world.closing_fences and closed and "close" in traits else set()
+    traits |= {"epochs not told"} if not all(collector.tells_epochs for collector in world.collectors) else set()
     traits |= {"clocks differ"} if any(collector.skew_ns for collector in world.collectors) else set()
     return traits
 

@@ -7,7 +7,7 @@
 
 Collectors are letters. A version is the collector that wrote it and its counter, or 0; `f` is the fence row. `?` marks
 a commit in doubt, `!` a rollback, `@3-5` a transaction that began at second 3 and had committed at second 5, `@3/4-5`
-one that asked to commit at second 4.
+one that asked to commit at second 4. `#7` is the epoch of a fence, `#2:7` one of era 2.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mussurana.verifier import Settings
 from mussurana.verifier.rounds.limits import Limits
 from mussurana.verifier.rounds.machine import Verifier
 from mussurana.verifier.rounds.outcome import RoundOutcome
-from mussurana.wire import FENCE_KEY, write_id
+from mussurana.wire import EPOCH_BITS, FENCE_KEY, write_id
 from mussurana.wire import history_pb2 as wire
 
 SECOND_NS = 1_000_000_000
@@ -28,7 +28,7 @@ SETTLED = 100_000  # all write ids below have arrived, or never will
 FIRST_FENCE = 50_000
 
 _TXN = re.compile(r"(\d+)([?!]?)(?:@([\d.]+)(?:/([\d.]+))?-([\d.]+))?((?: \S+)*)")
-_OP = re.compile(r"([a-z])(:=|==)([a-z]?\d+)(?:<([a-z]?\d+))?")
+_OP = re.compile(r"([a-z])(:=|==)([a-z]?\d+)(?:<([a-z]?\d+))?(?:#(?:(\d+):)?(\d+))?")
 
 
 def tag(collector: str) -> int:
@@ -49,7 +49,7 @@ def fragment(sequence: int, *txns: str) -> wire.Fragment:
         name: []
         for name in (
             *("txn_session", "txn_status", "txn_begin_ns", "txn_begun_ns", "txn_commit_ns", "txn_committed_ns"),
-            *("txn_op_count", "op_kind", "op_key", "op_version", "op_previous"),
+            *("txn_op_count", "op_kind", "op_key", "op_version", "op_previous", "fence_epoch"),
         )
     }
     for text in txns:
@@ -69,6 +69,8 @@ def fragment(sequence: int, *txns: str) -> wire.Fragment:
             columns["op_key"].append(key(told[1]))
             columns["op_version"].append(version(told[3]))
             columns["op_previous"].extend([version(told[4])] if told[4] else [])
+            epoch = (int(told[5] or 0) << EPOCH_BITS) + int(told[6] or 0)
+            columns["fence_epoch"].extend([epoch] if told[1] == "f" else [])
     code = {"session": "I", "status": "B", "count": "I", "kind": "B", "ns": "q"}
     packed = {
         name: struct.pack(f"<{len(column)}{code.get(name.rsplit('_', 1)[1], 'Q')}", *column)

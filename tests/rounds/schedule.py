@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 
+from mussurana.wire import FENCE_KEY
 from mussurana.wire import history_pb2 as wire
 from tests.rounds.world import NEW_ROW, NOT_RECORDED, Collector, Event, Item, Transaction, World
 
@@ -113,3 +114,5 @@ def write_columns(fragment: wire.Fragment, txns: list[Transaction]) -> None:
     fragment.op_key = pack("Q", [op.key for op in ops])
     fragment.op_version = pack("Q", [op.version for op in ops])
     fragment.op_previous = pack("Q", [op.previous for op in ops if op.is_write and op.previous >= 0])
+    if txns and txns[0].session.collector.tells_epochs:
+        fragment.fence_epoch = pack("Q", [op.epoch for op in ops if op.key == FENCE_KEY])

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mussurana.verifier.history import UNKNOWN_TIME
-from mussurana.verifier.rounds import admission, ended, forget, level, machine
+from mussurana.verifier.history import NO_VALUE, UNKNOWN_TIME
+from mussurana.verifier.rounds import admission, ended, forget, level, machine, window
 from mussurana.verifier.rounds.batch import Batch
+from mussurana.verifier.rounds.fences import UNKNOWN_EPOCH, Border
 from mussurana.verifier.rounds.level import LevelRounds
 from mussurana.verifier.rounds.lost import LostVersions
 from mussurana.verifier.rounds.machine import Verifier
@@ -105,11 +106,32 @@ def known_edges_only(right: Any) -> Any:
 
 
 def not_yet_due(right: Any) -> Any:
-    def wrong(machine_: Verifier, batch: Batch) -> Batch:
+    def wrong(machine_: Verifier, batch: Batch, silent_ns: int) -> Batch:
         for session in machine_.sessions.values():
             session.fence_due = -1
-        entered: Batch = right(machine_, batch)
+        entered: Batch = right(machine_, batch, silent_ns)
         return entered
+
+    return wrong
+
+
+def without_epoch(right: Any) -> Any:
+    return lambda rounds, seen, epoch, is_write: right(rounds, seen, UNKNOWN_EPOCH, is_write)
+
+
+def as_if_it_wrote(right: Any) -> Any:
+    return lambda machine_, seen, epoch, is_write: right(machine_, seen, epoch, True)
+
+
+def linked_once(right: Any) -> Any:
+    def wrong(batch: Batch, border: Border, lost: LostVersions) -> Batch:
+        linked: Batch = right(batch, border, lost)
+        stays = (batch.seen != NO_VALUE) & ~lost.has(batch.seen)
+        return replace(
+            linked,
+            version=np.where(stays, batch.version, linked.version),
+            previous=np.where(stays, batch.previous, linked.previous),
+        )
 
     return wrong
 
@@ -172,15 +194,25 @@ MUTATIONS = [
     # What honest and complete recordings never show
     Mutation("a session that rested has to fence", Verifier, "_enter", not_yet_due, (),
              scenes.test_a_session_that_comes_back_without_a_fence_is_left_out_until_it_fences),
-    Mutation("a late fence proves nothing", Verifier, "_is_last_fence", constant(True), (),
+    Mutation("a late fence proves nothing", Verifier, "_is_before", constant(True), (),
              scenes.test_a_fence_that_arrives_too_late_proves_nothing),
-    Mutation("a fence after a lost one proves something by the clocks", Verifier, "_is_later", constant(False), (),
-             partial(scenes.test_a_gap_with_a_fence_in_it_blinds_nobody_for_long, "serializable", False)),
-    Mutation("a fence after a lost one proves nothing without them", Verifier, "_is_later", constant(True), (),
-             scenes.test_a_fence_that_follows_a_lost_one_proves_nothing_if_it_began_before_the_last_one_was_over),
-    Mutation("after a lost fence there is a new chain", Verifier, "_begin_chain",
-             lambda right: lambda machine_, batch, begin_ns: batch, (),
-             partial(scenes.test_a_gap_with_a_fence_in_it_blinds_nobody_for_long, "serializable", False)),
+    Mutation("a fence after a lost one proves something by its epoch", LevelRounds, "is_before", without_epoch, (),
+             partial(scenes.test_a_gap_with_a_fence_in_it_blinds_nobody, "serializable", True)),
+    Mutation("a fence after a lost one proves nothing without a later epoch", LevelRounds, "is_before", constant(True),
+             (), partial(scenes.test_a_late_fence_after_a_gap_is_no_alarm_whatever_the_clocks_say, "serializable")),
+    Mutation("a fence that only reads proves nothing if what it saw is old", Verifier, "_is_before", as_if_it_wrote, (),
+             scenes.test_a_session_that_rested_and_read_an_old_fence_has_proved_nothing),
+    Mutation("fences are linked across lost ones", window, "link", lambda right: lambda batch, border, lost: batch, (),
+             partial(scenes.test_a_gap_with_a_fence_in_it_blinds_nobody, "serializable", False)),
+    Mutation("a fence that arrives late finds its place", window, "link", linked_once, (),
+             scenes.test_a_late_fence_of_an_open_session_finds_its_place_between_two_others),
+    Mutation("a new fence row begins everything anew", Verifier, "_begin_anew", constant(None), (),
+             partial(scenes.test_a_new_fence_row_is_no_alarm_and_all_begins_anew, "serializable", "7:")),
+    Mutation("who belongs to an earlier fence row is left out", machine, "era_of", constant(0), (),
+             scenes.test_what_comes_late_from_the_time_before_a_new_fence_row_is_unknown),
+    Mutation("what was written before all began anew is lost", admission.WriteIdProgress, "known",
+             constant((np.zeros(0, np.int64), np.zeros(0, np.int64))), (),
+             scenes.test_a_fence_row_that_went_back_after_a_gap_is_unknown_until_all_begins_anew),
     Mutation("what violations wrote is lost", LevelRounds, "_set_aside", nothing_lost, (),
              scenes.test_who_read_from_a_violation_is_not_accused_as_well),
 ]  # fmt: skip

@@ -11,7 +11,7 @@ from functools import cache
 import pytest
 
 from tests.rounds.__main__ import complaint
-from tests.rounds.loss import KEPT_BY, keeps_promise, make_loss
+from tests.rounds.loss import KEPT_BY, keeps_promise, make_loss, run_renewed
 
 BLOCKS, BLOCK_CASES = 16, 50
 EVERYTHING = {
@@ -40,6 +40,13 @@ def test_loss_is_never_an_alarm(number: int) -> None:
 def test_everything_gets_lost_often_enough() -> None:
     met = sum((block(number)[1] for number in range(BLOCKS)), Counter[str]())
     assert not {trait: met[trait] for trait in EVERYTHING if met[trait] < 0.05 * BLOCKS * BLOCK_CASES}
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_rows_that_were_made_anew_are_never_an_alarm(number: int) -> None:
+    runs = {seed: run_renewed(seed) for seed in range(number * BLOCK_CASES, (number + 1) * BLOCK_CASES)}
+    assert not {seed: run.complaint for seed, run in runs.items() if run.complaint}
+    assert sum(run.machine.begun_anew > 0 for run in runs.values()) > 0.8 * BLOCK_CASES
 
 
 def test_the_databases_do_keep_their_promises() -> None:

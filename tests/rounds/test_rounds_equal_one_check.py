@@ -36,6 +36,8 @@ SHARES = {  # of all worlds, at least
     "reopened": 0.1,
     "lost a race": 0.15,
     "fence in doubt": 0.1,
+    "closing fence": 0.15,
+    "epochs not told": 0.1,
     "clocks differ": 0.2,
     "crash": 0.05,
     "two levels": 0.05,

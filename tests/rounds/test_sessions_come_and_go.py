@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from random import Random
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ SESSIONS = 20 * ROUNDS_PER_CLEANING
 
 
 LIVES_TXNS = 5
+STEP_NS = 1_000_000
 
 
 def short_lived(load: Load, txns: int, long_lived: int) -> Iterator[wire.Fragment]:
@@ -36,6 +38,101 @@ def short_lived(load: Load, txns: int, long_lived: int) -> Iterator[wire.Fragmen
             session[at] = number[place]
         fragment.txn_session = session.tobytes()
         yield fragment
+
+
+class Requests:
+    """A connection for each request: it opens with a write fence, does a little, reads the fence and closes."""
+
+    def __init__(self, at_a_time: int, closing_fences: bool, timed: bool) -> None:
+        self.rng = Random(1)
+        self.closing_fences, self.timed = closing_fences, timed
+        self.counter = self.sequence = self.epoch = self.fence = self.made = 0
+        self.now_ns = 10**18
+        self.state: dict[int, int] = {}
+        self.steps: list[list[int]] = []  # of each open session: its number, and what it has still to do
+        self.at_a_time = at_a_time
+
+    def fragment(self, txns: int) -> wire.Fragment:
+        self.sequence += 1
+        fragment = wire.Fragment(sequence=self.sequence)
+        rows = [self._one(fragment) for _ in range(txns)]
+        ops = [op for _, ops in rows for op in ops]
+
+        def pack(code: str, values: list[int]) -> bytes:
+            return struct.pack(f"<{len(values)}{code}", *values)
+
+        fragment.txn_count = txns
+        fragment.txn_session = pack("I", [session for session, _ in rows])
+        fragment.txn_status = bytes(txns)
+        begin_ns = [(self.now_ns + STEP_NS * at) * self.timed for at in range(txns)]
+        end_ns = [(self.now_ns + STEP_NS * at + STEP_NS // 2) * self.timed for at in range(txns)]
+        self.now_ns += STEP_NS * txns
+        fragment.sealed_ns = self.now_ns
+        fragment.txn_begin_ns = fragment.txn_begun_ns = pack("q", begin_ns)
+        fragment.txn_commit_ns = fragment.txn_committed_ns = pack("q", end_ns)
+        fragment.txn_op_count = pack("I", [len(ops) for _, ops in rows])
+        fragment.op_kind = pack("B", [op[0] for op in ops])
+        fragment.op_key = pack("Q", [op[1] for op in ops])
+        fragment.op_version = pack("Q", [op[2] for op in ops])
+        fragment.op_previous = pack("Q", [op[3] for op in ops if op[0] == wire.UPDATE])
+        fragment.fence_epoch = pack("Q", [op[4] for op in ops if op[1] == FENCE_KEY])
+        fragment.write_ids.add(tag=TAG, settled=self.counter + 1, drawn=self.counter + 1)
+        return fragment
+
+    def _write(self, key: int, seen: int) -> tuple[int, int, int, int, int]:
+        self.counter += 1
+        version = write_id(TAG, self.counter)
+        if key != FENCE_KEY:
+            self.state[key] = version
+            return wire.UPDATE, key, version, seen, 0
+        self.fence, self.epoch = version, self.epoch + 1
+        return wire.UPDATE, key, version, seen, self.epoch
+
+    def _one(self, fragment: wire.Fragment) -> tuple[int, list[tuple[int, int, int, int, int]]]:
+        """The next transaction, by whoever's turn it is."""
+        if len(self.steps) < self.at_a_time:
+            self.made += 1
+            self.steps.append([self.made, self.rng.choice((1, 2, 3))])
+            fragment.session_event.add(what=wire.SessionEvent.OPEN, session=self.made, fenced=True)
+            return self.made, [self._write(FENCE_KEY, self.fence)]
+        turn = self.rng.choice(self.steps)
+        turn[1] -= 1
+        if turn[1] < (0 if self.closing_fences else 1):
+            self.steps.remove(turn)
+            fragment.session_event.add(what=wire.SessionEvent.CLOSE, session=turn[0])
+            if self.closing_fences:
+                return turn[0], [(wire.READ, FENCE_KEY, self.fence, 0, self.epoch)]
+        key, other = self.rng.randrange(1, 10**4), self.rng.randrange(1, 10**4)
+        ops: list[tuple[int, int, int, int, int]] = [(wire.READ, other, self.state.get(other, 0), 0, 0)]
+        if key != other and self.rng.random() < 0.2:
+            ops.append(self._write(key, self.state.get(key, 0)))
+        return turn[0], ops
+
+
+def retained_of(requests: Requests, level: str, rounds: int) -> list[int]:
+    machine, retained, known = Verifier([Settings(level)]), [], []
+    for _ in range(rounds):
+        fragment = requests.fragment(500)
+        machine.feed(COLLECTOR, fragment, fragment.sealed_ns)
+        (outcome,) = machine.step(fragment.sealed_ns, force=True)
+        assert outcome.verdict == "accepted"
+        retained.append(outcome.retained)
+        known.append(len(machine.sessions))
+    assert machine.gauges().unknown_txns == 0
+    assert max(known) < requests.made // 2 or max(retained) > requests.made
+    return retained
+
+
+@pytest.mark.parametrize("timed", [True, False])
+@pytest.mark.parametrize("level", ["serializable", "strict-serializable", "strong-session-si", "strong-si"])
+def test_a_connection_per_request_is_forgotten_though_none_lives_on(level: str, timed: bool) -> None:
+    requests = Requests(8, True, timed)
+    assert max(retained_of(requests, level, rounds=60)) < 200
+    assert requests.made > 5_000
+
+
+def test_without_a_fence_at_their_end_nothing_of_them_is() -> None:
+    assert retained_of(Requests(8, False, True), "serializable", rounds=10)[-1] > 3_000
 
 
 @pytest.mark.parametrize(

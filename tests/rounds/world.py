@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from mussurana.verifier.history import INITIAL, NO_ROW, NO_VALUE, UNKNOWN_TIME, History, HistoryBuilder, Status
-from mussurana.wire import FENCE_KEY, write_id
+from mussurana.wire import EPOCH_BITS, FENCE_KEY, write_id
 
 STYLES = ("serial", "serial", "snapshot", "snapshot", "stale snapshot", "read committed", "anything")
 STEP_NS = 1_000_000_000
@@ -27,6 +27,7 @@ class Operation:
     version: int
     previous: int = NOT_RECORDED  # for writes: the version replaced, NOT_RECORDED or NEW_ROW
     number: int = -1
+    epoch: int = 0  # of the fence row, as its collector tells it; 0 for none
 
     @property
     def seen(self) -> int:
@@ -79,6 +80,7 @@ class Collector:
     tag: int
     skew_ns: int = 0  # how far its clock is off
     counter: int = 0
+    tells_epochs: bool = True
     sessions: list[Session] = field(default_factory=list)
     recorded: list[Item] = field(default_factory=list)
 
@@ -146,10 +148,16 @@ class Shape:
 
 
 class World:
-    def __init__(self, seed: int, without: frozenset[str] = frozenset(), shape: Shape | None = None) -> None:
+    def __init__(
+        self, seed: int, without: frozenset[str] = frozenset(), shape: Shape | None = None, era: int = 0
+    ) -> None:
+        """A world of a later era knows nothing of those before, and has collectors and times of its own."""
         self.rng = rng = Random(seed)
         self.doubt = Random(f"fences {seed}")  # of its own, so that worlds without it stay as they are
         self.fences_in_doubt = self.doubt.choice((0.0, 0.0, 0.0, 0.3))
+        fences = Random(f"closing fences and epochs {seed}")
+        self.closing_fences = fences.random() < 0.5
+        old_collectors = fences.choice((0.0, 0.0, 0.3))
         self.shape = shape or Shape.random(rng)
         self.style = self.shape.style
         self.keys = list(range(1, 1 + self.shape.keys))
@@ -157,10 +165,13 @@ class World:
         self.counts: dict[int, int] = {}
         self.old: list[tuple[dict[int, int], dict[int, int]]] = [({}, {})]
         self.all_versions: dict[int, list[int]] = {}
-        self.epochs: dict[int, int] = {0: 0}
-        self.now_ns = 10**18
+        self.epochs: dict[int, int] = {0: era << EPOCH_BITS}
+        self.now_ns = (100 + era) * 10**16
         skews = [rng.randint(-self.shape.skew_ns, self.shape.skew_ns) for _ in range(self.shape.collectors)]
-        self.collectors = [Collector(bytes([n]) * 16, 100 + n, skew) for n, skew in enumerate(skews)]
+        first = 10 * era
+        self.collectors = [Collector(bytes([n]) * 16, 100 + n, skew) for n, skew in enumerate(skews, first)]
+        for collector in self.collectors:
+            collector.tells_epochs = fences.random() >= old_collectors
         self.order: list[Transaction] = []  # as they ended
         self._run(self.shape.txns)
         while rng.random() < self.shape.spoilt:
@@ -186,6 +197,8 @@ class World:
                 continue
             chance = rng.random()
             if chance < 0.03:
+                if self.closing_fences and one.since_fence:
+                    self._closing_fence(one)
                 one.collector.record(Event("close", one))
                 sessions.remove(one)
                 sessions.append(self._open(closed.pop() if closed and rng.random() < 0.5 else None))
@@ -300,7 +313,7 @@ class World:
         epoch = self.epochs[seen]
         if epoch > session.epoch and not session.must_fence:
             session.epoch = epoch
-            txn.ops.append(Operation(False, FENCE_KEY, seen))
+            txn.ops.append(Operation(False, FENCE_KEY, seen, epoch=epoch))
         else:
             version = session.collector.write_id()
             txn.opens = session.must_fence
@@ -315,13 +328,21 @@ class World:
                 session.epoch = epoch + 1
                 self.epochs[version] = epoch + 1
                 self._install({FENCE_KEY: version})
+            told = epoch if txn.status == Status.COMMITTED else -1
             if self.rng.random() < 0.5:
-                txn.ops.append(Operation(False, FENCE_KEY, seen))
+                txn.ops.append(Operation(False, FENCE_KEY, seen, epoch=max(told, 0)))
                 seen = NOT_RECORDED
-            txn.ops.append(Operation(True, FENCE_KEY, version, seen))
+            txn.ops.append(Operation(True, FENCE_KEY, version, seen, epoch=told + 1))
         if txn.status == Status.COMMITTED:
             session.must_fence = False
             session.since_fence = 0
+        self._finish(txn)
+
+    def _closing_fence(self, session: Session) -> None:
+        txn = Transaction(session, is_fence=True)
+        txn.times[:2] = [self.now_ns, self.now_ns]
+        seen = self.state.get(FENCE_KEY, 0)
+        txn.ops.append(Operation(False, FENCE_KEY, seen, epoch=self.epochs[seen]))
         self._finish(txn)
 
     # Spoiling

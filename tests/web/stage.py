@@ -40,6 +40,7 @@ class CalmMachine(FakeMachine):
             unchecked_reads={"absent": 15, "lost": 9},
             lost_fragments=0,
             clashing_tags=0,
+            begun_anew=0,
             lost_txns=1284,
             in_doubt=1,
         )

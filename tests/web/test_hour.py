@@ -104,7 +104,7 @@ def test_the_sampler_says_nothing_before_the_machine_does() -> None:
     sampler = Sampler(board, hour, lambda: NOW_NS, lambda: 0.25)
     sampler.look()
     assert hour.columns(NOW_NS)["start_seconds"] == []
-    board.progress = Progress("verifying", Gauges({"serializable": 9}, 2, 0, {}, {}, {}, 0, 0, 0, {}, 0, 0, 0, 0))
+    board.progress = Progress("verifying", Gauges({"serializable": 9}, 2, 0, {}, {}, {}, 0, 0, 0, {}, 0, 0, 0, 0, 0))
     sampler.look()
     columns = hour.columns(NOW_NS)
     assert (columns["retained"], columns["waiting"], columns["lag_longest_seconds"]) == ([9], [2], [0.25])

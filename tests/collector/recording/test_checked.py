@@ -23,7 +23,7 @@ from mussurana.verifier.formats.spool import (
 )
 from mussurana.verifier.history import HistoryError
 from mussurana.wire import history_pb2, segments
-from tests.collector.recording.observed import fail, quick, see
+from tests.collector.recording.observed import fail, fragments, quick, see
 
 Did = tuple[object, ...]
 
@@ -347,6 +347,46 @@ def test_a_key_value_store_is_recorded(spool: Path) -> None:
     assert len(fence) > 3
     assert list(history.status).count(ABORTED) == 1
     assert list(history.status).count(IN_DOUBT) == 1
+
+
+def test_a_session_of_a_key_value_store_reads_the_fence_before_it_closes(spool: Path) -> None:
+    """With a count of swaps, or without one, or with a store that fails just then."""
+    fence: list[int] = []
+
+    def swap_fence(version: int) -> tuple[int | None, int]:
+        fence.append(version)
+        return fence[-2] if len(fence) > 1 else None, len(fence)
+
+    def failing() -> int:
+        raise RuntimeError("not now")
+
+    for read_fence in (lambda: (fence[-1], len(fence)), lambda: fence[-1], failing):
+        session = KeyValueRecorder(quick(spool), swap_fence, read_fence).session("worker")
+        with session.transaction() as txn:
+            txn.write("x")
+        session.close()
+    close_all()
+    told = [
+        (history_pb2.OpKind.Name(kind), version)
+        for fragment in fragments(spool)
+        for kind, key, version in zip(
+            fragment.op_kind,
+            memoryview(fragment.op_key).cast("Q"),
+            memoryview(fragment.op_version).cast("Q"),
+            strict=True,
+        )
+        if not key
+    ]
+    assert told == [
+        ("UPDATE", fence[0]),
+        ("READ", fence[0]),
+        ("UPDATE", fence[1]),
+        ("READ", fence[1]),
+        ("UPDATE", fence[2]),
+    ]
+    epochs = [epoch for fragment in fragments(spool) for epoch in memoryview(fragment.fence_epoch).cast("Q")]
+    assert epochs == [1, 1, 2, 0, 3]
+    assert verdict(spool) is Accepted
 
 
 def test_a_key_value_store_that_loses_an_update_is_rejected(spool: Path) -> None:

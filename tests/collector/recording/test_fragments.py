@@ -171,6 +171,25 @@ def test_a_session_that_was_idle_goes_on_with_a_write_fence(recorder: Recorder, 
     assert [f.txn_count for f in found if f.txn_count] == [1, 2]
 
 
+def test_a_session_that_was_idle_goes_on_with_a_fence_that_reads_before_it_closes(
+    recorder: Recorder, spool: Path
+) -> None:
+    session = recorder.open_session("conn")
+    fence(recorder, session)
+    commit(recorder, session, "a/1")
+    session.idle()
+    txn = session.begin()
+    txn.epoch = 3
+    see(txn, "read", FENCE_NAME, 7)
+    session.end(txn, COMMITTED)
+    session.close()
+    recorder.close()
+    found = fragments(spool)
+    assert [what for what, _, _ in events(found)] == ["OPEN", "IDLE", "CLOSE"]
+    assert {number for f in found for number in column(f.txn_session, 4)} == {1}
+    assert [epoch for f in found for epoch in column(f.fence_epoch, 8)][-1] == 3
+
+
 def test_a_session_that_was_idle_and_goes_on_without_a_fence_gets_a_new_number(recorder: Recorder, spool: Path) -> None:
     session = recorder.open_session("conn")
     fence(recorder, session)

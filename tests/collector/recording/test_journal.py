@@ -13,6 +13,7 @@ from mussurana.collector import journal as journaling
 from mussurana.collector.abandoned import complete
 from mussurana.collector.background import Background
 from mussurana.collector.journal import path_of, read_journal
+from mussurana.collector.names import FENCE_NAME
 from mussurana.collector.recorder import ABORTED, COMMITTED, IN_DOUBT, Recorder
 from mussurana.collector.spool import folders
 from mussurana.verifier.formats import load
@@ -96,6 +97,18 @@ def test_savepoints_are_journaled(spool: Path) -> None:
         session.end(txn, COMMITTED)
 
     assert in_child(spool, work)[0].txn_status == bytes([ABORTED, COMMITTED])
+
+
+def test_the_epoch_of_a_fence_is_journaled(spool: Path) -> None:
+    def work(recorder: Recorder) -> None:
+        session = recorder.open_session("conn")
+        commit(recorder, session, "a/1")
+        txn = session.begin()
+        txn.epoch = 944
+        see(txn, "read", FENCE_NAME, 7)
+        session.end(txn, COMMITTED)
+
+    assert column(in_child(spool, work)[0].fence_epoch, 8) == [944]
 
 
 def test_what_is_in_the_spool_is_not_rescued(make_recorder: Callable[..., Recorder], spool: Path) -> None:

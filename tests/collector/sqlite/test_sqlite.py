@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from mussurana.verifier.formats.spool import read
 from mussurana.verifier.history import History
 from mussurana.verifier.verdict import Accepted, Rejected
 from mussurana.verifier.verdict import Settings as CheckSettings
+from mussurana.wire import EPOCH_BITS, history_pb2
+from tests.collector.recording.observed import fragments
 
 TABLES = """
 CREATE TABLE accounts (id INTEGER PRIMARY KEY, owner TEXT, balance INT NOT NULL DEFAULT 0);
@@ -266,3 +269,65 @@ def test_of_many_rows_those_that_are_fetched_in_time_are_recorded(made: Recordin
         ("accounts", "SELECT of many rows", 1)
     ]
     assert isinstance(check(history, CheckSettings("serializable")).verdict, Accepted)
+
+
+def fences(made: Recording) -> list[str]:
+    """The fences of all sessions in the order in which they were recorded, by kind and epoch."""
+    assert made.recorder.flush(10)
+    made.recorder.close()
+    return [
+        f"{'rw'[kind != history_pb2.READ]}{epoch & (1 << EPOCH_BITS) - 1}"
+        for fragment in fragments(made.spool)
+        for kind, epoch in zip(
+            [
+                kind
+                for kind, key in zip(fragment.op_kind, memoryview(fragment.op_key).cast("Q"), strict=True)
+                if not key
+            ],
+            memoryview(fragment.fence_epoch).cast("Q"),
+            strict=True,
+        )
+    ]
+
+
+def test_before_a_connection_is_closed_its_session_reads_the_fence(made: Recording) -> None:
+    for _ in range(2):
+        connection = made.connect()
+        connection.execute("UPDATE accounts SET balance = 0 WHERE id = 1")
+        connection.commit()
+        connection.close()
+    assert fences(made) == ["w1", "r1", "w2", "r2"]
+
+
+def test_what_is_open_locked_or_of_another_thread_is_closed_as_ever(made: Recording) -> None:
+    read = "SELECT * FROM accounts WHERE id = 1"
+    connection = made.connect()
+    connection.execute("UPDATE accounts SET balance = 0 WHERE id = 1")
+    connection.close()  # and so it is rolled back
+    connection = made.connect(timeout=30)
+    connection.execute(read).fetchall()
+    other = sqlite3.connect(made.path, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    started = time.monotonic()
+    connection.close()
+    assert time.monotonic() - started < 1
+    other.close()
+    connection = made.connect()
+    connection.execute(read).fetchall()
+    refused: list[sqlite3.Error] = []
+
+    def close() -> None:
+        try:
+            connection.close()
+        except sqlite3.ProgrammingError as error:
+            refused.append(error)
+
+    thread = threading.Thread(target=close)
+    thread.start()
+    thread.join()
+    assert refused
+    assert connection.execute(read).fetchall()
+    connection.close()
+    connection.close()
+    assert fences(made) == ["w1", "w2", "w3", "r3"]
+    assert made.recorder.metrics.fences_failed == 1

@@ -11,8 +11,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from mussurana.collector.catalog import FENCE_TABLE, HIDDEN_COLUMNS, WID, Catalog, Table, key_space
+from mussurana.wire import EPOCH_BITS
 
-FENCE_ROW = f"INSERT INTO {{fence}} (id, epoch, {WID}) VALUES (1, 0, NULL) ON CONFLICT DO NOTHING"
+FENCE_ROW = f"INSERT INTO {{fence}} (id, epoch, {WID}) VALUES (1, {{epoch}}, NULL) ON CONFLICT DO NOTHING"
+
+FIRST_EPOCH = f"(extract(epoch FROM now())::bigint - 1577836800) << {EPOCH_BITS}"
+FIRST_EPOCH_SQLITE = f"(strftime('%s', 'now') - 1577836800) << {EPOCH_BITS}"
+"""Later than all epochs of a row that was there before, so that a verifier sees that this is another one."""
 
 
 class AdoptError(Exception):
@@ -160,7 +165,8 @@ def column_grants(grants: Grants | None, table: Table, place: str, columns: Sequ
 def create_fence(catalog: Catalog, schema: str, grants: Grants | None) -> list[str]:
     fence = fence_place(catalog, schema)
     columns = f"id int PRIMARY KEY, epoch bigint NOT NULL, {WID} bigint"
-    statements = [f"CREATE TABLE IF NOT EXISTS {fence} ({columns})", FENCE_ROW.format(fence=fence)]
+    first = FIRST_EPOCH_SQLITE if catalog.version == 0 else FIRST_EPOCH
+    statements = [f"CREATE TABLE IF NOT EXISTS {fence} ({columns})", FENCE_ROW.format(fence=fence, epoch=first)]
     if grants and grants.users:
         statements.append(f"GRANT SELECT, UPDATE ON {fence} TO {', '.join(sorted(grants.users))}")
     return statements

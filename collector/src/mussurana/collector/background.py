@@ -214,11 +214,12 @@ class Background:
             if txn.status == ABORTED and len(on_fence) == len(operations):
                 return self._passing_session(txn.session.name)
             wrote_fence = txn.status == COMMITTED and any(kind in WRITES for kind in on_fence)
+            is_fence = txn.status == COMMITTED and bool(on_fence)  # one that only reads is its last, and follows too
             if state is not None and state.idle_in_fragment:
                 self._seal()  # IDLE takes effect after the transactions of its fragment
             if state is None:
                 state = self._open(txn.session, wrote_fence)
-            elif not wrote_fence:
+            elif not is_fence:
                 self._event(SessionEvent.CLOSE, state.number)
                 state = self._open(txn.session, False)
             state.is_idle = False

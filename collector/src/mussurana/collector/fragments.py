@@ -17,7 +17,7 @@ from mussurana.collector.extraction import written
 from mussurana.collector.losses import Loss
 from mussurana.collector.names import Names, printable
 from mussurana.collector.recorder import Txn
-from mussurana.wire import counter_of, history_pb2, tag_of
+from mussurana.wire import FENCE_KEY, counter_of, history_pb2, tag_of
 
 if TYPE_CHECKING:
     from mussurana.collector.coverage import Key
@@ -40,6 +40,7 @@ class FragmentBuilder:
         self._op_count = array("I")
         self._isolation = bytearray()
         self._operations = Columns()
+        self._epoch = array("Q")
         self.events.clear()
 
     @property
@@ -52,6 +53,8 @@ class FragmentBuilder:
 
     def add(self, txn: Txn | Journaled, session: int, status: int, operations: Columns) -> None:
         """Add a transaction."""
+        if len(operations) == 1 and operations.rows()[0][1] == FENCE_KEY:  # fences are transactions of their own
+            self._epoch.append(txn.epoch)
         self._operations.extend(operations)
         self._op_count.append(len(operations))
         self._session.append(session)
@@ -109,6 +112,8 @@ class FragmentBuilder:
         )
         if any(self._isolation):
             fragment.txn_isolation = bytes(self._isolation)
+        if any(self._epoch) and len(self._epoch) == memoryview(fragment.op_key).cast("Q").tolist().count(FENCE_KEY):
+            fragment.fence_epoch = _bytes(self._epoch)
         if any(statements):
             fragment.op_statement = statements
         for tag, counter in settled.items():

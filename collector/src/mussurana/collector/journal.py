@@ -21,7 +21,7 @@ record is 16 bytes and its payload, written at once, so that threads need no loc
     12  4  what it is: TXN, END or DONE
     16     payload, by the interpreter's own `marshal`, which takes half a microsecond where JSON takes four:
            TXN   number, session, its name, status, four times, isolation, operations, operations rolled back, lost
-                 ids, names of the keys and texts of the statements in them
+                 ids, epoch, names of the keys and texts of the statements in them
            END   number, status, time of the answer
            DONE  numbers of transactions that are in the spool
 """
@@ -111,6 +111,7 @@ class Journal:
                 (operations := extracted.operations.rows()),
                 (rolled_back := extracted.rolled_back.rows()),
                 extracted.lost,
+                txn.epoch,
                 _known(self._names.key_names, (row[1] for row in (*operations, *rolled_back))),
                 _known(self._names.statement_texts, (row[4] for row in (*operations, *rolled_back))),
             )
@@ -181,6 +182,7 @@ class Journaled:
     commit_ns: int
     committed_ns: int
     isolation: int
+    epoch: int
     extracted: Extracted
     key_names: dict[int, str]
     statement_texts: dict[int, str]
@@ -192,11 +194,22 @@ def read_journal(folder: Path) -> list[Journaled]:
     done: set[int] = set()
     for what, content in sorted(_records(folder), key=lambda record: record[0]):
         if what == TXN:
-            number, session, name, status, times, isolation, operations, rolled_back, lost, keys, texts = content
+            number, session, name, status, times, isolation, operations, rolled_back, lost, epoch, keys, texts = content
             extracted = Extracted(columns_of(operations), columns_of(rolled_back), lost, 0)
             begin_ns, begun_ns, commit_ns, committed_ns = times
             found[number] = Journaled(
-                session, name, status, begin_ns, begun_ns, commit_ns, committed_ns, isolation, extracted, keys, texts
+                session,
+                name,
+                status,
+                begin_ns,
+                begun_ns,
+                commit_ns,
+                committed_ns,
+                isolation,
+                epoch,
+                extracted,
+                keys,
+                texts,
             )
         elif what == END and content[0] in found:
             found[content[0]].status, found[content[0]].committed_ns = content[1:]

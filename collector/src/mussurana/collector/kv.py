@@ -16,7 +16,10 @@ A transaction that ends without an exception was committed, with one it was abor
 Nothing here raises for reasons of its own.
 
 Online verification wants fences: pass `swap_fence(version) -> previous`, which stores a version under a key of the
-application's choice, in a transaction of its own, and returns the one that was there before (None if there was none).
+application's choice, in a transaction of its own, and returns the one that was there before (None if there was none);
+and `read_fence() -> version`, which only reads it, for the end of a session. If the store also counts how often the
+fence was swapped, let both return that version and the count, the latter as it is then: it tells the order of fences
+where some are lost.
 """
 
 from __future__ import annotations
@@ -24,11 +27,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import perf_counter, time_ns
 from types import TracebackType
+from typing import TypeAlias
 
 from mussurana.collector.extraction import Observation, Sink
 from mussurana.collector.names import FENCE_NAME
 from mussurana.collector.recorder import ABORTED, COMMITTED, IN_DOUBT, Recorder, Session, Txn, recorder_for
 from mussurana.collector.settings import Settings
+
+FenceRow: TypeAlias = int | tuple[int | None, int] | None
+"""A version, None if there is none yet; perhaps with the count of swaps."""
+
+ReadFence: TypeAlias = Callable[[], FenceRow]
+SwapFence: TypeAlias = Callable[[int], FenceRow]
+
+
+def _fence(row: FenceRow) -> tuple[int | None, int]:
+    """Version and epoch, 0 if it is not known."""
+    return row if isinstance(row, tuple) else (row, 0)
 
 
 def _read(observation: Observation, sink: Sink) -> None:
@@ -108,16 +123,34 @@ class KeyValueTransaction:
 class KeyValueSession:
     """The transactions of one connection or thread, one after the other."""
 
-    def __init__(self, recorder: Recorder, name: str, swap_fence: Callable[[int], int | None] | None) -> None:
+    def __init__(
+        self, recorder: Recorder, name: str, swap_fence: SwapFence | None, read_fence: ReadFence | None
+    ) -> None:
         self._recorder = recorder
         self._swap_fence = swap_fence
+        self._read_fence = read_fence
         self._session = recorder.open_session(name, fenced=swap_fence is not None)
 
     def transaction(self) -> KeyValueTransaction:
         return KeyValueTransaction(self._recorder, self._session, self._fence_if_due)
 
     def close(self) -> None:
+        if self._read_fence is not None and self._session.txn is None and self._session.closing_fence_due():
+            self._closing_fence(self._read_fence)
         self._session.close()
+
+    def _closing_fence(self, read_fence: ReadFence) -> None:
+        started = perf_counter()
+        txn = self._session.begin()
+        try:
+            version, txn.epoch = _fence(read_fence())
+        except Exception:  # the application's own code
+            self._session.end(txn, ABORTED)
+            self._session.fence_failed(perf_counter() - started)
+            return
+        txn.observations.append((_read, FENCE_NAME, version or 0))
+        self._session.end(txn, COMMITTED)
+        self._session.fenced(wrote=False, seconds=perf_counter() - started)
 
     def _fence_if_due(self) -> None:
         if self._swap_fence is None or not self._session.fence_due(time_ns()):
@@ -126,7 +159,7 @@ class KeyValueSession:
         txn = self._session.begin()
         version = self._recorder.write_id()
         try:
-            previous = self._swap_fence(version)
+            previous, txn.epoch = _fence(self._swap_fence(version))
         except Exception:  # the application's own code; whether it wrote is not known
             txn.observations.append((_write, FENCE_NAME, version, None))
             self._session.end(txn, IN_DOUBT)
@@ -140,9 +173,12 @@ class KeyValueSession:
 class KeyValueRecorder:
     """Records what an application does to one store."""
 
-    def __init__(self, settings: Settings, swap_fence: Callable[[int], int | None] | None = None) -> None:
+    def __init__(
+        self, settings: Settings, swap_fence: SwapFence | None = None, read_fence: ReadFence | None = None
+    ) -> None:
         self._recorder = recorder_for(settings)
         self._swap_fence = swap_fence
+        self._read_fence = read_fence
 
     def session(self, name: str) -> KeyValueSession:
-        return KeyValueSession(self._recorder, name, self._swap_fence)
+        return KeyValueSession(self._recorder, name, self._swap_fence, self._read_fence)

@@ -10,6 +10,7 @@ Every hook fails open: what goes wrong in our part is counted, and the statement
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 import sys
@@ -24,7 +25,7 @@ from typing import Any
 
 import psycopg
 from psycopg import errors as e
-from psycopg import pq
+from psycopg import pq, waiting
 from psycopg._connection_base import BaseConnection
 from psycopg._cursor_base import BaseCursor
 from psycopg._pipeline_base import BasePipeline
@@ -35,7 +36,7 @@ from psycopg.sql import Composable
 from mussurana.collector.psycopg_errors import may_be_ours
 from mussurana.collector.psycopg_lane import execute_command, execute_known, fits, is_open
 from mussurana.collector.psycopg_results import VisibleResult, layout_of
-from mussurana.collector.psycopg_watch import PGen, Watch
+from mussurana.collector.psycopg_watch import CLOSING_POLL_SECONDS, PGen, Watch
 from mussurana.collector.recorder import Txn
 from mussurana.collector.settings import Settings
 from mussurana.collector.sql.control import BEGIN, COMMIT, ROLLBACK, Control
@@ -751,6 +752,19 @@ class ConnectionMixin(BaseConnection[Any]):
             cursor.format = BINARY
         return cursor
 
+    def _mussurana_may_fence(self: Any) -> bool:
+        """Whether the connection is really about to be closed, and a fence is due before."""
+        watch: Watch | None = self._mussurana
+        if watch is None or self.closed or self._pipeline is not None:
+            return False
+        try:
+            pool = getattr(self, "_pool", None)
+            goes_back = pool is not None and getattr(pool, "close_returns", False)
+            return not goes_back and watch.closing_fence_due()
+        except Exception:
+            watch.failed()
+            return False
+
     def _mussurana_closed(self: Any) -> None:
         watch: Watch | None = self._mussurana
         if watch is not None and self.pgconn.status != OK:
@@ -771,8 +785,22 @@ class SyncConnectionMixin(ConnectionMixin):
         return connection
 
     def close(self: Any) -> None:
-        super().close()  # type: ignore[misc]
-        self._mussurana_closed()
+        try:
+            if self._mussurana_may_fence() and self.lock.acquire(blocking=False):  # else another thread is at work
+                try:
+                    self._mussurana_fence()
+                finally:
+                    self.lock.release()
+        finally:
+            super().close()  # type: ignore[misc]
+            self._mussurana_closed()
+
+    def _mussurana_fence(self: Any) -> None:
+        watch: Watch = self._mussurana
+        try:
+            waiting.wait(watch.closing_fence(), self.pgconn.socket, interval=CLOSING_POLL_SECONDS)
+        except Exception:
+            watch.failed()
 
     @contextmanager
     def pipeline(self: Any) -> Iterator[Any]:
@@ -798,8 +826,27 @@ class AsyncConnectionMixin(ConnectionMixin):
         return connection
 
     async def close(self: Any) -> None:
-        await super().close()  # type: ignore[misc]
-        self._mussurana_closed()
+        cancelled: asyncio.CancelledError | None = None
+        try:
+            if self._mussurana_may_fence() and not self.lock.locked():
+                cancelled = await self._mussurana_fence()
+        finally:
+            await super().close()  # type: ignore[misc]
+            self._mussurana_closed()
+        if cancelled is not None:
+            _cancel_later(cancelled)
+
+    async def _mussurana_fence(self: Any) -> asyncio.CancelledError | None:
+        """Fence; returns what cancelled it, since without us nothing would be awaited here."""
+        watch: Watch = self._mussurana
+        try:
+            async with self.lock:
+                await waiting.wait_async(watch.closing_fence(), self.pgconn.socket, interval=CLOSING_POLL_SECONDS)
+        except asyncio.CancelledError as error:
+            return error
+        except Exception:
+            watch.failed()
+        return None
 
     @asynccontextmanager
     async def pipeline(self: Any) -> AsyncIterator[Any]:
@@ -815,6 +862,15 @@ class AsyncConnectionMixin(ConnectionMixin):
             await self.wait(_before_pipeline(self))
         async with super()._pipeline_nolock() as pipeline:  # type: ignore[misc]
             yield pipeline
+
+
+def _cancel_later(error: asyncio.CancelledError) -> None:
+    """Let the task be cancelled where it waits for something next, as it would have been."""
+    task = asyncio.current_task()
+    if task is None:
+        raise error
+    task.cancel(*error.args)
+    task.uncancel()  # it was counted already
 
 
 def _before_pipeline(connection: Any) -> PGen:

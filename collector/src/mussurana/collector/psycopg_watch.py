@@ -7,8 +7,9 @@ generators, as in psycopg itself, so that it is the same for sync and async.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Generator
-from time import perf_counter, time_ns
+from time import monotonic, perf_counter, time_ns
 from typing import Any
 
 from psycopg import errors as e
@@ -50,6 +51,13 @@ OK = pq.ConnStatus.OK
 TUPLES_OK = pq.ExecStatus.TUPLES_OK
 FATAL_ERROR = pq.ExecStatus.FATAL_ERROR
 
+CLOSING_SECONDS_MAX = 0.25
+"""What a fence may add to the closing of a connection; it takes one round trip. If the network hangs nobody may notice,
+and the next ones are not even tried for a while (`closing_fence_hangs`)."""
+
+CLOSING_POLL_SECONDS = 0.02
+"""How often it is looked at while nothing comes."""
+
 FENCE_TRIES_MAX = 5
 """Fences of other sessions are the only ones that can be in the way, and each is over in a moment."""
 
@@ -75,6 +83,7 @@ class Watch:
         self.settings = settings
         self.recorder: Recorder = recorder_for(settings)
         self.pgconn = pgconn
+        self.process = os.getpid()
         self.plans: Plans | None = None
         self.transactions: Transactions | None = None  # None: nothing here is recorded
         self.lane: dict[str, Plan] = {}  # plans that can be used without further questions
@@ -202,21 +211,18 @@ class Watch:
 
     def _fence(self, transactions: Transactions) -> PGen:
         """A transaction of its own that extends the chain of fences, unless another session has since."""
-        assert self.plans is not None
         session = transactions.session
-        table = self.plans.catalog.fence
-        if table is None:
+        name = self._fence_name()
+        if not name:
             session.fence_failed()
             return
-        name = f'"{table.schema}"."{table.name}"'
         started = perf_counter()
         for _ in range(FENCE_TRIES_MAX):
             if not session.write_fence_needed:
                 txn = session.begin()
-                text = f"SELECT epoch, mussurana_wid FROM {name} WHERE id = 1"
-                result = yield from self._query(text.encode(), [])
+                result = yield from self._query(_read_fence(name), [])
                 if result.status == TUPLES_OK and result.ntuples and int(result.get_value(0, 0)) > self.epoch:
-                    self.epoch = int(result.get_value(0, 0))
+                    self.epoch = txn.epoch = int(result.get_value(0, 0))
                     txn.observations.append((extract_fence, 0, int(result.get_value(0, 1) or 0)))
                     session.end(txn, COMMITTED)
                     session.fenced(wrote=False, seconds=perf_counter() - started)
@@ -232,7 +238,7 @@ class Watch:
                 session.fence_failed(perf_counter() - started)
                 raise
             if result.status == TUPLES_OK and result.ntuples:
-                self.epoch = int(result.get_value(0, 0))
+                self.epoch = txn.epoch = int(result.get_value(0, 0))
                 txn.observations.append((extract_fence, write_id, int(result.get_value(0, 1) or 0)))
                 level = (result.get_value(0, 2) or b"").decode().upper()
                 transactions.default_isolation = LEVELS.get(level, NOT_KNOWN)
@@ -242,6 +248,50 @@ class Watch:
             session.end(txn, ABORTED)
             if result.error_field(pq.DiagnosticField.SQLSTATE) not in (b"40001", b"40P01"):
                 break
+        session.fence_failed(perf_counter() - started)
+
+    def _fence_name(self) -> str:
+        table = self.plans.catalog.fence if self.plans is not None else None
+        return f'"{table.schema}"."{table.name}"' if table is not None else ""
+
+    def closing_fence_due(self) -> bool:
+        """Whether to read the fence before the connection is closed: it is idle, good, and our own."""
+        transactions = self.transactions
+        return (
+            transactions is not None
+            and transactions.txn is None
+            and self.pgconn.status == OK
+            and self.pgconn.transaction_status == IDLE
+            and self.pgconn.pipeline_status == pq.PipelineStatus.OFF
+            and self.process == os.getpid()  # a child that closes what it got from its parent is silent
+            and transactions.session.closing_fence_due()
+            and bool(self._fence_name())
+        )
+
+    def closing_fence(self) -> PGen:
+        """Read the fence, so that all that was done here comes before the next write fence of anybody.
+
+        Pre: `closing_fence_due`, and the connection is not used again: whether its answer is awaited is not certain.
+        """
+        assert self.transactions is not None
+        session = self.transactions.session
+        self.pgconn.notify_handler = self.pgconn.notice_handler = None  # nobody expects to hear anything any more
+        started = perf_counter()
+        txn = session.begin()
+        try:
+            result = yield from _within(CLOSING_SECONDS_MAX, self._query(_read_fence(self._fence_name()), []))
+            if result.status == TUPLES_OK and result.ntuples:
+                txn.epoch = int(result.get_value(0, 0))
+                txn.observations.append((extract_fence, 0, int(result.get_value(0, 1) or 0)))
+                session.end(txn, COMMITTED)
+                session.fenced(wrote=False, seconds=perf_counter() - started)
+                return
+        except TimeoutError:
+            session.closing_fence_hangs()
+        except e.Error as error:
+            logger.debug("before a connection was closed: %s", error)
+        finally:
+            session.end(txn, ABORTED)  # unless it has ended
         session.fence_failed(perf_counter() - started)
 
     # Statements
@@ -547,6 +597,24 @@ _commands: dict[bytes, Control] = {
     b"COMMIT": Control(COMMIT),
     b"ROLLBACK": Control(ROLLBACK),
 }
+
+
+def _within(seconds: float, steps: PGen) -> PGen:
+    """The same steps, for so long. Pre: whoever waits for them comes back now and then, though nothing has happened."""
+    deadline = monotonic() + seconds
+    try:
+        wanted = next(steps)
+        while True:
+            ready = yield wanted
+            if not ready and monotonic() > deadline:
+                raise TimeoutError
+            wanted = steps.send(ready)
+    except StopIteration as stop:
+        return stop.value
+
+
+def _read_fence(name: str) -> bytes:
+    return f"SELECT epoch, mussurana_wid FROM {name} WHERE id = 1".encode()
 
 
 def _write_fence(name: str) -> bytes:

@@ -9,6 +9,7 @@ happens on it:
     if session.fence_due(now_ns):                     # between transactions only
         fence = session.begin()
         ...                                           # a *write* fence if session.write_fence_needed
+        fence.epoch = 944                             # that of the row when it was over, if it tells
         fence.observations.append((extract_fence, ...))    # its key is FENCE_NAME
         session.end(fence, COMMITTED)
         session.fenced(wrote=True, seconds=0.0004)    # or session.fence_failed()
@@ -22,6 +23,8 @@ happens on it:
     session.end(txn, COMMITTED)                       # or ABORTED, IN_DOUBT
 
     session.idle()                                    # optional; quiet sessions are noticed after a while
+    if session.closing_fence_due():                   # if the connection is good: a read of the fence row, as above,
+        ...                                           # so that all it did comes before the next write fence of anybody
     session.close()
 
 In the background `extract(observation, sink)` is called for each observation and tells the sink (extraction.py):
@@ -70,7 +73,8 @@ NOT_KNOWN, READ_UNCOMMITTED, READ_COMMITTED, REPEATABLE_READ, SERIALIZABLE = ran
 NS_PER_SECOND = 1_000_000_000
 
 RETRY_SECONDS = 60.0
-"""How soon to try again to make a folder in the spool, if it could not be made."""
+"""How soon to try again what could not be done: to make a folder in the spool, or to fence before a session is closed
+within the time for that."""
 
 
 class SessionInfo:
@@ -103,6 +107,7 @@ class Txn:
         "caught_up",
         "commit_ns",
         "committed_ns",
+        "epoch",
         "extracted",
         "extracted_from",
         "floor",
@@ -124,6 +129,7 @@ class Txn:
         self.committed_ns = 0
         self.status = IN_DOUBT
         self.isolation = NOT_KNOWN
+        self.epoch = 0  # of a fence
         self.observations: list[Observation] = []
         self.rolled_back: list[tuple[int, int]] = []  # observations first .. end that a savepoint took back
         self.caught_up: Sink | None = None  # what those said that were asked before it ended
@@ -202,6 +208,21 @@ class Session:
             or info.txns_since_fence >= self._recorder.fence_txns_max
         )
 
+    def closing_fence_due(self) -> bool:
+        """Whether it has done something since its last fence, which nothing would follow if it were closed now."""
+        info, recorder = self.info, self._recorder
+        return (
+            info.wants_fences
+            and info.txns_since_fence > 0
+            and recorder.background is not None
+            and not recorder.is_closed
+            and monotonic() >= recorder.closing_fences_from
+        )
+
+    def closing_fence_hangs(self) -> None:
+        """It took too long: whoever closes many connections must not wait for each of them."""
+        self._recorder.closing_fences_from = monotonic() + RETRY_SECONDS
+
     @property
     def write_fence_needed(self) -> bool:
         """Whether the next fence has to write: it is the session's first, or the first after it was idle."""
@@ -277,6 +298,7 @@ class Recorder:
         self.queued_rows = 0
         self.lost_floor: int | None = None
         self.xid_horizon = 0  # with versions=xmin: database transactions before this one had ended when recording began
+        self.closing_fences_from = 0.0  # by `monotonic`
         self.asleep = False
         self.wake = threading.Event()
         self.background: Background | None = None

@@ -56,6 +56,7 @@ class Watch:
         self.transactions: Transactions | None = None
         self.schema_version = -1
         self.database: tuple[Any, ...] = ()
+        self.process = os.getpid()
         self.epoch = 0
 
     def run(self, text: str, parameters: Sequence[Any] = ()) -> list[Any]:
@@ -84,8 +85,11 @@ class Watch:
         if transactions is not None and transactions.session.fence_due(time_ns()):
             self._fence(transactions)
 
-    def _fence(self, transactions: Transactions) -> None:
-        """A transaction of its own that extends the chain of fences. It never waits for a lock: it fails instead."""
+    def _fence(self, transactions: Transactions, closing: bool = False) -> None:
+        """A transaction of its own that extends the chain of fences. It never waits for a lock: it fails instead.
+
+        If the connection is about to be closed it only reads, and all that was done comes before the next fence.
+        """
         session = transactions.session
         started = perf_counter()
         ((patience,),) = self.run("PRAGMA busy_timeout")
@@ -96,8 +100,8 @@ class Watch:
             self.run("PRAGMA busy_timeout = 0")
             self.connection.isolation_level = None
             ((epoch, seen),) = self.run("SELECT epoch, mussurana_wid FROM mussurana_fence WHERE id = 1")
-            if epoch > self.epoch and not session.write_fence_needed:
-                self.epoch = epoch
+            if closing or (epoch > self.epoch and not session.write_fence_needed):
+                self.epoch = txn.epoch = epoch
                 txn.observations.append((extract_fence, 0, seen or 0))
                 session.end(txn, COMMITTED)
                 session.fenced(wrote=False, seconds=perf_counter() - started)
@@ -105,7 +109,7 @@ class Watch:
             # Two statements, so two transactions: the second only counts if nobody came in between.
             written = self.run(_UPDATE_FENCE, (write_id, seen))
             if written:
-                self.epoch = written[0][0]
+                self.epoch = txn.epoch = written[0][0]
                 txn.observations.append((extract_fence, write_id, seen or 0))
                 session.end(txn, COMMITTED)
                 session.fenced(wrote=True, seconds=perf_counter() - started)
@@ -169,10 +173,25 @@ class Watch:
         rolled_back = failed or (control is not None and control.what == ROLLBACK)
         transactions.end(ABORTED if rolled_back else COMMITTED)
 
+    def closing(self) -> None:
+        """The connection is about to be closed. If it is idle, and our own, all that was done is fenced."""
+        transactions = self.transactions
+        if (
+            transactions is not None
+            and transactions.txn is None
+            and self.process == os.getpid()  # a child that closes what it got from its parent does not touch the file
+            and not self.connection.in_transaction
+            and self.plans is not None
+            and self.plans.catalog.fence is not None
+            and transactions.session.closing_fence_due()
+        ):
+            self._fence(transactions, closing=True)
+
     def closed(self) -> None:
         if self.transactions is not None:
             self.transactions.lost()
             self.transactions.session.close()
+            self.transactions = None
             self.transactions = None
 
     def failed(self) -> None:
@@ -535,6 +554,13 @@ class ConnectionMixin:
             transactions.end(ABORTED)
 
     def close(self: Any) -> None:
+        if self._mussurana is not None:
+            try:
+                self._mussurana.closing()
+            except sqlite3.Error as error:  # it belongs to another thread, and will not be closed either
+                logger.debug("before a connection was closed: %s", error)
+            except Exception:
+                self._mussurana.failed()
         super().close()  # type: ignore[misc]
         if self._mussurana is not None:
             try:

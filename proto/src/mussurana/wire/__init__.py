@@ -17,6 +17,10 @@ BEFORE_RECORDING = 0
 
 TAG_BITS, COUNTER_BITS = 31, 32
 
+EPOCH_BITS = 32
+"""Of the epoch of a fence, so many count fences. The bits above are its era: when the fence row was made, in seconds of
+2020 and later, so that a row that is made anew has later epochs than the one before."""
+
 XID_TAG = 0
 """Of versions that are PostgreSQL's own transaction ids. No collector draws it, and all may write under it."""
 
@@ -28,6 +32,10 @@ def write_id(tag: int, counter: int) -> int:
 
 def tag_of(version: int) -> int:
     return version >> COUNTER_BITS
+
+
+def era_of(epoch: int) -> int:
+    return epoch >> EPOCH_BITS
 
 
 def counter_of(version: int) -> int:

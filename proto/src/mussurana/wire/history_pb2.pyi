@@ -86,7 +86,7 @@ class Acknowledgement(_message.Message):
     def __init__(self, durable_sequence: _Optional[int] = ..., window_bytes: _Optional[int] = ...) -> None: ...
 
 class Fragment(_message.Message):
-    __slots__ = ("sequence", "sealed_ns", "session_event", "txn_count", "txn_session", "txn_status", "txn_begin_ns", "txn_begun_ns", "txn_commit_ns", "txn_committed_ns", "txn_op_count", "txn_isolation", "op_kind", "op_key", "op_version", "op_previous", "op_statement", "write_ids", "key_name", "statement", "gap", "coverage", "fences", "collector_name", "xid_horizon")
+    __slots__ = ("sequence", "sealed_ns", "session_event", "txn_count", "txn_session", "txn_status", "txn_begin_ns", "txn_begun_ns", "txn_commit_ns", "txn_committed_ns", "txn_op_count", "txn_isolation", "op_kind", "op_key", "op_version", "op_previous", "op_statement", "fence_epoch", "write_ids", "key_name", "statement", "gap", "coverage", "fences", "collector_name", "xid_horizon")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     SEALED_NS_FIELD_NUMBER: _ClassVar[int]
     SESSION_EVENT_FIELD_NUMBER: _ClassVar[int]
@@ -104,6 +104,7 @@ class Fragment(_message.Message):
     OP_VERSION_FIELD_NUMBER: _ClassVar[int]
     OP_PREVIOUS_FIELD_NUMBER: _ClassVar[int]
     OP_STATEMENT_FIELD_NUMBER: _ClassVar[int]
+    FENCE_EPOCH_FIELD_NUMBER: _ClassVar[int]
     WRITE_IDS_FIELD_NUMBER: _ClassVar[int]
     KEY_NAME_FIELD_NUMBER: _ClassVar[int]
     STATEMENT_FIELD_NUMBER: _ClassVar[int]
@@ -129,6 +130,7 @@ class Fragment(_message.Message):
     op_version: bytes
     op_previous: bytes
     op_statement: bytes
+    fence_epoch: bytes
     write_ids: _containers.RepeatedCompositeFieldContainer[WriteIds]
     key_name: _containers.RepeatedCompositeFieldContainer[KeyName]
     statement: _containers.RepeatedCompositeFieldContainer[Statement]
@@ -137,7 +139,7 @@ class Fragment(_message.Message):
     fences: Fences
     collector_name: str
     xid_horizon: int
-    def __init__(self, sequence: _Optional[int] = ..., sealed_ns: _Optional[int] = ..., session_event: _Optional[_Iterable[_Union[SessionEvent, _Mapping]]] = ..., txn_count: _Optional[int] = ..., txn_session: _Optional[bytes] = ..., txn_status: _Optional[bytes] = ..., txn_begin_ns: _Optional[bytes] = ..., txn_begun_ns: _Optional[bytes] = ..., txn_commit_ns: _Optional[bytes] = ..., txn_committed_ns: _Optional[bytes] = ..., txn_op_count: _Optional[bytes] = ..., txn_isolation: _Optional[bytes] = ..., op_kind: _Optional[bytes] = ..., op_key: _Optional[bytes] = ..., op_version: _Optional[bytes] = ..., op_previous: _Optional[bytes] = ..., op_statement: _Optional[bytes] = ..., write_ids: _Optional[_Iterable[_Union[WriteIds, _Mapping]]] = ..., key_name: _Optional[_Iterable[_Union[KeyName, _Mapping]]] = ..., statement: _Optional[_Iterable[_Union[Statement, _Mapping]]] = ..., gap: _Optional[_Iterable[_Union[Gap, _Mapping]]] = ..., coverage: _Optional[_Iterable[_Union[Coverage, _Mapping]]] = ..., fences: _Optional[_Union[Fences, _Mapping]] = ..., collector_name: _Optional[str] = ..., xid_horizon: _Optional[int] = ...) -> None: ...
+    def __init__(self, sequence: _Optional[int] = ..., sealed_ns: _Optional[int] = ..., session_event: _Optional[_Iterable[_Union[SessionEvent, _Mapping]]] = ..., txn_count: _Optional[int] = ..., txn_session: _Optional[bytes] = ..., txn_status: _Optional[bytes] = ..., txn_begin_ns: _Optional[bytes] = ..., txn_begun_ns: _Optional[bytes] = ..., txn_commit_ns: _Optional[bytes] = ..., txn_committed_ns: _Optional[bytes] = ..., txn_op_count: _Optional[bytes] = ..., txn_isolation: _Optional[bytes] = ..., op_kind: _Optional[bytes] = ..., op_key: _Optional[bytes] = ..., op_version: _Optional[bytes] = ..., op_previous: _Optional[bytes] = ..., op_statement: _Optional[bytes] = ..., fence_epoch: _Optional[bytes] = ..., write_ids: _Optional[_Iterable[_Union[WriteIds, _Mapping]]] = ..., key_name: _Optional[_Iterable[_Union[KeyName, _Mapping]]] = ..., statement: _Optional[_Iterable[_Union[Statement, _Mapping]]] = ..., gap: _Optional[_Iterable[_Union[Gap, _Mapping]]] = ..., coverage: _Optional[_Iterable[_Union[Coverage, _Mapping]]] = ..., fences: _Optional[_Union[Fences, _Mapping]] = ..., collector_name: _Optional[str] = ..., xid_horizon: _Optional[int] = ...) -> None: ...
 
 class WriteIds(_message.Message):
     __slots__ = ("tag", "settled", "drawn")

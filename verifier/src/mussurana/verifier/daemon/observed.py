@@ -103,6 +103,11 @@ def machine_metrics(service: Service, levels: Sequence[str]) -> Iterator[Metric]
         "Tags of write ids that two collectors drew by chance; what is written under them cannot be checked.",
         gauges.clashing_tags if gauges else 0,
     )
+    yield counter(
+        "mussurana_begun_anew",
+        "How often all that was known was let go: the fence row was a new one, or no fence could prove its place.",
+        gauges.begun_anew if gauges else 0,
+    )
     unchecked = dict.fromkeys((*UNCHECKED_REASONS, OTHER), 0.0)
     for reason, reads in (gauges.unchecked_reads if gauges else {}).items():
         unchecked[reason if reason in unchecked else OTHER] += reads

@@ -59,6 +59,13 @@ class WriteIdProgress:
         if not len(self._ahead.get(tag, ())):
             self._ahead.pop(tag, None)
 
+    def known(self) -> tuple[Ints, Ints]:
+        """Ranges, as first and end, that hold all write ids that are settled or have arrived."""
+        ends = [*self.settled.items(), *((first >> COUNTER_BITS, first) for first in self.ended.first.tolist())]
+        ends += [(tag, int(ahead.max()) + 1) for tag, ahead in self._ahead.items() if len(ahead)]
+        first = [max(tag << COUNTER_BITS, 1) for tag, _ in ends]  # 0 is no write id
+        return np.array(first, np.int64), np.array([end for _, end in ends], np.int64)
+
     def late(self, versions: Ints) -> npt.NDArray[np.bool_]:
         """Which of these may still arrive. Versions of a tag that nobody has announced may."""
         if not len(versions):

@@ -30,6 +30,7 @@ class Batch:
     commit_ns: Ints
     committed_ns: Ints
     received_ns: Ints
+    epoch: Ints  # of a fence: that of the row when it was over; 0 if not known
     op_start: Ints
     # one entry per operation
     kind: Bytes  # Kind.READ or Kind.WRITE
@@ -53,6 +54,7 @@ class Batch:
             commit_ns=none,
             committed_ns=none,
             received_ns=none,
+            epoch=none,
             op_start=np.zeros(1, np.int64),
             kind=none.astype(np.uint8),
             key=none,
@@ -126,6 +128,7 @@ TXN_COLUMNS = (
     "commit_ns",
     "committed_ns",
     "received_ns",
+    "epoch",
 )
 OP_COLUMNS = ("kind", "key", "version", "previous", "statement")
 COMMITTED, ABORTED, IN_DOUBT = int(Status.COMMITTED), int(Status.ABORTED), int(Status.IN_DOUBT)

@@ -8,6 +8,7 @@ import numpy as np
 
 from mussurana.verifier.history import NO_ROW, NO_VALUE, UNKNOWN_TIME, Ints, Kind, offsets
 from mussurana.verifier.rounds.batch import Batch
+from mussurana.wire import FENCE_KEY
 from mussurana.wire.history_pb2 import DELETE, INSERT, READ, READ_ABSENT, UPDATE, WRITE, Fragment
 
 TXNS_MAX = 1 << 20  # a collector sends about a thousand; what claims more than this is not one
@@ -63,6 +64,11 @@ def decode(fragment: Fragment, received_ns: int, trust_clock: bool = True) -> De
     previous = np.where(kind == INSERT, NO_ROW, NO_VALUE)
     previous[replaces] = replaced.astype(np.int64)
     statement = column("op_statement", "<u4", ops, optional=True)
+    on_fence = key == FENCE_KEY
+    told = column("fence_epoch", "<u8", int(np.count_nonzero(on_fence)), optional=True)
+    expect(told <= VERSION_MAX, "fence_epoch", "is not an epoch")
+    epoch = np.zeros(txns, np.int64)
+    np.maximum.at(epoch, np.repeat(np.arange(txns), op_count)[on_fence], told.astype(np.int64))
     times = [column(f"txn_{field}_ns", "<i8", txns) for field in ("begin", "begun", "commit", "committed")]
 
     absent = kind == READ_ABSENT
@@ -72,6 +78,7 @@ def decode(fragment: Fragment, received_ns: int, trust_clock: bool = True) -> De
         status=status,
         **dict(zip(("begin_ns", "begun_ns", "commit_ns", "committed_ns"), _sane(times, trust_clock), strict=True)),
         received_ns=np.full(txns, received_ns, np.int64),
+        epoch=epoch,
         op_start=offsets(op_count),
         kind=np.where(kind == READ, Kind.READ, Kind.WRITE).astype(np.uint8),
         key=key,

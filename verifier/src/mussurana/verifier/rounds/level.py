@@ -17,6 +17,7 @@ from mussurana.verifier.explain.cycles import Paths
 from mussurana.verifier.history import UNKNOWN_TIME, Ints, Kind, ranges
 from mussurana.verifier.levels import LEVELS
 from mussurana.verifier.rounds.batch import ABORTED, COMMITTED, IN_DOUBT, PAST_VERSION, Batch
+from mussurana.verifier.rounds.fences import UNKNOWN_EPOCH, Border, Fences, with_epochs
 from mussurana.verifier.rounds.forget import Flags, Past, find_past, reach, stable
 from mussurana.verifier.rounds.forget_by_time import find_past_by_time
 from mussurana.verifier.rounds.limits import Limits
@@ -58,6 +59,7 @@ class LevelRounds:
     retained: Batch = field(default_factory=Batch.empty)  # what is past and was kept stands first
     past: int = 0
     table: VersionTable = field(default_factory=VersionTable)
+    border: Border = field(default_factory=Border)
     lost: LostVersions = field(default_factory=LostVersions)  # what this level has set aside
     real_key: dict[int, int] = field(default_factory=dict)  # of the keys that stand for closed ones
     unchecked_reads: int = 0
@@ -86,7 +88,7 @@ class LevelRounds:
             started = perf_counter()
             all_lost = LostVersions(lost.start, lost.end)
             all_lost.add(self.lost.start, self.lost.end)
-            window = make_window(batch, self.past, self.table, all_lost, list(self.real_key), self.names)
+            window = make_window(batch, self.past, self.table, self.border, all_lost, list(self.real_key), self.names)
             self.unchecked_reads += window.unchecked_reads
             resolved = resolve(window.history, self.level.split)
             seconds["build"] += perf_counter() - started
@@ -128,14 +130,31 @@ class LevelRounds:
         outcome.choices = decision.choices
         return decision
 
-    def is_last_fence(self, version: int) -> bool:
-        """Whether all that this level has forgotten comes before what follows this fence."""
-        if not keeps_sessions(self.settings):
-            return True  # there it is the clocks that tell
-        batch = self.retained
-        is_fence = (batch.key == FENCE_KEY) & (batch.kind == Kind.WRITE) & (batch.status != ABORTED)[batch.op_txn]
-        ends = batch.version[is_fence] if is_fence.any() else self.table.get(np.array([FENCE_KEY]))
-        return bool((ends == version).any())
+    def is_before(self, seen: int, epoch: int, is_write: bool) -> bool:
+        """Whether all that was forgotten here comes before a fence that saw this version and has this epoch."""
+        if not self.forgot_anything or not keeps_sessions(self.settings):
+            return True  # in the second case it is the clocks that tell
+        if epoch != UNKNOWN_EPOCH and self.border.epoch != UNKNOWN_EPOCH:
+            return epoch > self.border.epoch - (not is_write)
+        if seen == self.border.version:
+            return True
+        # Who replaces one that is there extends the end of a chain, all of which come after what was forgotten.
+        fences = Fences.of(self.retained)
+        remains = fences.is_write & (fences.status != ABORTED) & (fences.txn >= self.past)
+        return is_write and bool((fences.version[remains] == seen).any())
+
+    def learn_epochs(self, known: dict[int, int]) -> None:
+        self.retained = with_epochs(self.retained, known)
+        if self.border.last_epoch < 0:
+            self.border = replace(self.border, last_epoch=known.get(self.border.last_version, -1))
+        if self.border.epoch == UNKNOWN_EPOCH:
+            self.border = replace(self.border, epoch=known.get(self.border.version, UNKNOWN_EPOCH))
+
+    def begin_anew(self) -> None:
+        """Let go of everything; all that was written so far is lost."""
+        self.left_out_txns += len(self.retained)
+        self.retained, self.past, self.table, self.border = Batch.empty(), 0, VersionTable(), Border()
+        self.real_key, self.forgot_anything = {}, False
 
     # Violations
 
@@ -262,20 +281,34 @@ class LevelRounds:
         certain = np.flatnonzero((local >= 0) & (batch.status == COMMITTED))
         latest = dict(zip(batch.session[certain].tolist(), certain.tolist(), strict=True))
         ends = [latest.get(session, -1) for session in last]
-        ends += self._last_fences(window, pruned)
+        ends += self._last_fences(window, graph)
         if min(ends) < 0 or (local[ends] < 0).any():
             return None
         return stable(pruned, local[ends])
 
-    def _last_fences(self, window: Window, pruned: Pruned) -> list[int]:
+    def _last_fences(self, window: Window, graph: Graph) -> list[int]:
         """The write fences that a new session's fence may follow directly; [-1] if there are none, or none any more."""
-        graph = pruned.graph
         key = int(np.searchsorted(window.keys, FENCE_KEY))
         if key == len(window.keys) or window.keys[key] != FENCE_KEY:
             return [-1]
         tails = graph.chains.chain_tail
         tails = tails[(graph.version_key[tails] == key) & (graph.version_txn[tails] >= 0)]
         return [int(txn) for txn in graph.txns[graph.version_txn[tails]]] or [-1]
+
+    def _move_border(self, window: Window, graph: Graph) -> None:
+        """Something was forgotten, all of which comes before each of the last fences."""
+        fences = Fences.of(window.batch)
+        version = int(self.table.get(np.array([FENCE_KEY]))[0])
+        epoch = self.border.last_epoch
+        if version != self.border.last_version:
+            epoch = int(fences.epoch[fences.is_write & (fences.version == version)].max(initial=0)) or -1
+        ends = np.flatnonzero(np.isin(fences.txn, self._last_fences(window, graph)) & fences.is_write)
+        told = ends[fences.epoch[ends] != UNKNOWN_EPOCH]
+        if len(ends):
+            end = told[np.argmin(fences.epoch[told])] if len(told) else ends[0]
+            self.border = Border(version, epoch, int(fences.version[end]), int(fences.epoch[end]))
+        else:  # without session order
+            self.border = replace(self.border, last_version=version, last_epoch=epoch)
 
     def _stable_by_time(self, batch: Batch, resolved: Resolved, last: dict[int, int]) -> Flags | None:
         """Where sessions keep no order: what committed long before the last that was heard of any session."""
@@ -327,6 +360,7 @@ class LevelRounds:
         stays[stays] = ~past.kept[writer[stays]]
         ops = resolved.version_op[past.last_version[stays]]
         self.table.put(window.keys[stays], batch.version[ops])
+        self._move_border(window, graph)
 
         component = np.full(len(batch), -1, np.int64)
         component[graph.txns] = past.component

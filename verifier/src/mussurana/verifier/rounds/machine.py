@@ -17,10 +17,11 @@ from time import perf_counter
 import numpy as np
 import numpy.typing as npt
 
-from mussurana.verifier.history import NO_VALUE, UNKNOWN_TIME, Ints, Kind, SmallInts
+from mussurana.verifier.history import NO_VALUE, UNKNOWN_TIME, Ints, SmallInts
 from mussurana.verifier.rounds.admission import Admission
 from mussurana.verifier.rounds.batch import ABORTED, COMMITTED, PAST_VERSION, Batch
 from mussurana.verifier.rounds.ended import short
+from mussurana.verifier.rounds.fences import INITIAL_VERSION, UNKNOWN_EPOCH, Fences, tell_epochs, with_epochs
 from mussurana.verifier.rounds.fragments import BadFragment, decode
 from mussurana.verifier.rounds.level import Found, LevelRounds
 from mussurana.verifier.rounds.limits import Limits
@@ -28,7 +29,7 @@ from mussurana.verifier.rounds.lost import LostVersions
 from mussurana.verifier.rounds.outcome import Gauges, RoundOutcome, VerdictName, Violation
 from mussurana.verifier.rounds.window import Names
 from mussurana.verifier.verdict import Settings, ShownTransaction
-from mussurana.wire import COUNTER_BITS, FENCE_KEY, XID_TAG, counter_of, tag_of
+from mussurana.wire import COUNTER_BITS, EPOCH_BITS, FENCE_KEY, XID_TAG, counter_of, era_of, tag_of
 from mussurana.wire.history_pb2 import Fragment, SessionEvent
 
 COUNTER_END = 1 << COUNTER_BITS
@@ -103,8 +104,9 @@ class Verifier:
         self.rounds = 0
         self.last_round_ns = 0
         self.resumed_ns = 0
-        self.fenced_ns = 0  # by the clocks, no fence that has entered took effect later
-        self.fence_epoch: dict[int, int] = {}
+        self.fenced_epoch = 0  # of all fences that have entered, the greatest
+        self.proven_ns = 0  # when the last of them was received
+        self.begun_anew = 0  # how often
         self.epoch = 0
         self.epoch_reached_ns = 0
         names = Names(self._key_name, self._session_name, self._version_name)
@@ -241,7 +243,7 @@ class Verifier:
             at = known.sessions[number] = self.sessions_made
             self.sessions_made += 1
             session = Session(known.id, number, f"session {number}")
-            if any(level.forgot_anything for level in self.levels):
+            if self.begun_anew or self._forgot_anything:
                 session.fence_due = 0
             self.sessions[at] = session
         return self.sessions[at]
@@ -275,9 +277,10 @@ class Verifier:
             return []
         started = perf_counter()
         self.last_round_ns = now_ns
-        batch = self._enter(self.admission.admit(self._overdue_ns(now_ns, self.limits.wait_ns_max), self.lost))
-        self._number_epochs(batch, now_ns)
         silent_ns = self._overdue_ns(now_ns, self.limits.silence_ns_max)
+        admitted = self.admission.admit(self._overdue_ns(now_ns, self.limits.wait_ns_max), self.lost)
+        batch = self._enter(admitted, silent_ns)
+        self._number_epochs(batch, now_ns)
         for session in self.sessions.values():
             if session.is_open and session.heard_ns < silent_ns:
                 session.rest()
@@ -318,15 +321,55 @@ class Verifier:
             statements -= len(collector.statements)
             collector.statements.clear()
 
-    def _enter(self, batch: Batch) -> Batch:
-        """Count what enters, and leave out what sessions do that had to fence first and did not."""
-        follows = _fences_followed(batch)
-        written = np.flatnonzero((batch.key == FENCE_KEY) & (batch.kind == Kind.WRITE))
-        fence_txn = dict(zip(batch.version[written].tolist(), batch.op_txn[written].tolist(), strict=True))
-        left_out = np.zeros(len(batch), bool)
+    def _enter(self, batch: Batch, silent_ns: int) -> Batch:
+        """Count what enters, and leave out what sessions do that had to fence first and did not.
+
+        When no fence has proved its place since `silent_ns`, the next one that cannot begins everything anew.
+        """
+        batch = self._learn_epochs(batch)
+        fences = Fences.of(batch)
+        is_committed = fences.status == COMMITTED
+        self._follow_row(fences)
         due = {number: self.sessions[number].fence_due for number, _ in by_session(batch.session)}
+        left_out = self._unfenced(batch, fences, due)
+        is_silent = self.proven_ns <= silent_ns and not any(each.is_open for each in self.sessions.values())
+        if is_silent and (is_committed & fences.is_write).any() and left_out[fences.txn[is_committed]].all():
+            self._begin_anew()
+            left_out = self._unfenced(batch, fences, due)
+        if left_out.any():
+            self.unchecked["unfenced"] += int(np.count_nonzero(left_out))
+            lost = batch.select(left_out).written
+            self.lost.add(lost, lost + 1)
+        proven = is_committed & ~left_out[fences.txn]
+        self.fenced_epoch = max(self.fenced_epoch, int(fences.epoch[proven].max(initial=0)))
+        self.proven_ns = max(self.proven_ns, int(batch.received_ns[fences.txn[proven]].max(initial=0)))
+        return batch.select(~left_out) if left_out.any() else batch
+
+    def _follow_row(self, fences: Fences) -> None:
+        """If the fence row is a new one, whatever is known of the old one says nothing of it; see `wire.EPOCH_BITS`.
+
+        A row without an era, as an application's own store has it, begins with no version and epoch 1.
+        """
+        is_known = (fences.status == COMMITTED) & (fences.epoch != UNKNOWN_EPOCH)
+        eras = {era_of(epoch) for epoch in (*fences.epoch[is_known].tolist(), self.fenced_epoch) if epoch}
+        era, era_before = max(eras, default=0), era_of(self.fenced_epoch)
+        is_first = is_known & fences.is_write & (fences.seen == INITIAL_VERSION) & (fences.epoch == 1)
+        begins_again = bool(is_first.any()) and self.fenced_epoch > 1
+        is_later = len(eras) > 1 and (era > era_before or not self.fenced_epoch)
+        if not is_later and (era or not begins_again):
+            return
+        self._begin_anew()
+        self.fenced_epoch = era << EPOCH_BITS
+        for session in self.sessions.values():
+            session.fence_due = session.admitted  # what it does until it fences may have been before
+
+    def _unfenced(self, batch: Batch, fences: Fences, due: dict[int, int]) -> npt.NDArray[np.bool_]:
+        """The transactions that are to be left out, if sessions had to fence where `due` says. They are moved on."""
+        follows, fence_txn = fences.followed(), fences.written()
+        writers, fenced = set(fence_txn.values()), set(fences.txn.tolist())
+        left_out = np.zeros(len(batch), bool)
         while True:  # a fence that follows one that is left out is no better
-            before, chain_begin_ns = int(np.count_nonzero(left_out)), UNKNOWN_TIME
+            before = int(np.count_nonzero(left_out))
             for number, mine in by_session(batch.session):
                 session = self.sessions[number]
                 session.admitted = int(batch.position[mine[-1]]) + 1
@@ -337,88 +380,67 @@ class Verifier:
                     position = int(batch.position[txn])
                     if session.fence_due < 0 or position < session.fence_due:
                         continue
-                    seen = follows.get(txn)
+                    seen, epoch = follows.get(txn, NO_VALUE), int(batch.epoch[txn])
                     known = seen in fence_txn and not left_out[fence_txn[seen]]
-                    is_committed, begin_ns = batch.status[txn] == COMMITTED, int(batch.begin_ns[txn])
-                    follows_known = seen is not None and (known or self._is_last_fence(seen))
-                    if is_committed and follows_known:
+                    is_write = txn in writers
+                    is_old = epoch != UNKNOWN_EPOCH and era_of(epoch) < era_of(self.fenced_epoch)
+                    follows_known = txn in fenced and not is_old and (known or self._is_before(seen, epoch, is_write))
+                    if batch.status[txn] == COMMITTED and follows_known:
                         session.fence(position)
-                    elif is_committed and seen is not None and self._is_later(begin_ns):
-                        session.fence(position)
-                        chain_begin_ns = max(chain_begin_ns, begin_ns)
                     else:  # one in doubt proves nothing about its session, but others may turn out to follow it
                         left_out[txn] = batch.status[txn] != ABORTED and not follows_known
                         session.fence_due = position + 1
             if int(np.count_nonzero(left_out)) == before:
-                break
-        if left_out.any():
-            self.unchecked["unfenced"] += int(np.count_nonzero(left_out))
-            lost = batch.select(left_out).written
-            self.lost.add(lost, lost + 1)
-            batch = batch.select(~left_out)
-        if chain_begin_ns != UNKNOWN_TIME:
-            batch = self._begin_chain(batch, chain_begin_ns)
-        fenced = np.zeros(len(batch), bool)
-        fenced[batch.op_txn[batch.key == FENCE_KEY]] = True
-        fenced &= batch.status == COMMITTED  # one in doubt took effect before whoever saw it ended
-        self.fenced_ns = max(self.fenced_ns, int(_ended_ns(batch)[fenced].max(initial=0)))
-        return batch
+                return left_out
 
-    def _begin_chain(self, batch: Batch, begin_ns: int) -> Batch:
-        """A fence that began then follows all older ones, but how is lost: let go of those whose place stays open."""
-        for level in self.levels:
-            level.retained = self._without_open_chain(level.retained, np.ones(len(level.retained), bool))
-        return self._without_open_chain(batch, _ended_ns(batch) + self._drift_ns < begin_ns)
-
-    def _without_open_chain(self, batch: Batch, old: npt.NDArray[np.bool_]) -> Batch:
-        """Old fences stay if each follows one that is known: a chain from the last version that is past comes first."""
-        gone = (batch.key == FENCE_KEY) & old[batch.op_txn]
-        writes = gone & (batch.kind == Kind.WRITE)
-        follows = _fences_followed(batch)
-        seen = np.array([follows.get(txn, NO_VALUE) for txn in batch.op_txn[writes].tolist()], np.int64)
-        if not ((seen == NO_VALUE) | self.lost.has(seen)).any():
-            return batch
-        written = batch.version[writes]
-        self.lost.add(written, written + 1)
-        return batch.select_ops(~gone)
-
-    def _is_later(self, begin_ns: int) -> bool:
-        """Whether a fence that began then follows all fences that have entered, and so all that was forgotten.
-
-        When the one that it follows directly is in a gap nothing else tells, and without this no new session could ever
-        prove again that it comes after anything. Fences form a chain. One that stood before another one was seen, by it
-        or by one between them, and so had begun when that one took effect. From then on there is a new chain.
-        """
-        return begin_ns != UNKNOWN_TIME and begin_ns > self.fenced_ns + self._drift_ns
-
-    @property
-    def _drift_ns(self) -> int:
-        return max((level.settings.clock_drift_ns for level in self.levels), default=0)
-
-    def _is_last_fence(self, version: int) -> bool:
-        """Whether what follows this fence comes after all that was forgotten.
+    def _is_before(self, seen: int, epoch: int, is_write: bool) -> bool:
+        """Whether all that was forgotten comes before a fence that saw this version and has this epoch.
 
         Fences form a chain, and only what comes before its end is forgotten. But where a fence is missing there may be
-        more than one end, and what arrives late may belong before some of them. Without any loss it does not matter: a
-        fence that follows another one is a violation, which the levels will find.
+        more than one end, and what arrives late may belong before some of them. Without any loss it does not matter to
+        a write fence: one that follows another than the last is a violation, which the levels will find. One that only
+        reads may have seen an old version.
         """
-        if not len(self.lost) and not self.admission.given_up_txns:
+        may_be_old = epoch == UNKNOWN_EPOCH and self.fenced_epoch and not self._forgot_anything
+        if may_be_old and self.lost.has(np.array([seen])).any():
+            return False  # it may belong to a row that was there before
+        if is_write and not len(self.lost) and not self.admission.given_up_txns and seen != NO_VALUE:
             return True
-        return all(level.is_last_fence(version) for level in self.levels)
+        return all(level.is_before(seen, epoch, is_write) for level in self.levels)
+
+    @property
+    def _forgot_anything(self) -> bool:
+        return any(level.forgot_anything for level in self.levels)
+
+    def _begin_anew(self) -> None:
+        """The chain of fences that was followed is not the one that goes on, so nothing new can prove its place in it.
+
+        Let go of everything. Who sees what was written so far sees something lost, which accuses nobody.
+        """
+        for level in self.levels:
+            level.begin_anew()
+        self.lost.add(*self.admission.progress.known())
+        self.begun_anew += 1
+        self.fenced_epoch = self.epoch = 0
+        for session in self.sessions.values():
+            session.epoch = 0
+
+    def _learn_epochs(self, batch: Batch) -> Batch:
+        """Complete the epochs of fences, here and of those that have entered before."""
+        kept = [level.retained for level in self.levels]
+        known = tell_epochs(batch, kept, [level.border for level in self.levels])
+        for level in self.levels:
+            level.learn_epochs(known)
+        return with_epochs(batch, known)
 
     def _number_epochs(self, batch: Batch, now_ns: int) -> None:
-        """A write fence starts the epoch after that of the fence it follows. For people only: clocks do the work."""
-        for op in np.flatnonzero(batch.key == FENCE_KEY).tolist():
-            saw = int(batch.seen[op])
-            epoch = self.fence_epoch.get(saw, 0 if saw == 0 else self.epoch)
-            if batch.kind[op] == Kind.WRITE:
-                epoch = max(epoch, self.epoch if saw == NO_VALUE else epoch) + 1
-                self.fence_epoch[int(batch.version[op])] = epoch
-            session = self.sessions[int(batch.session[np.searchsorted(batch.op_start, op, side="right") - 1])]
-            session.epoch = max(session.epoch, epoch)
-        while len(self.fence_epoch) > 10_000:
-            del self.fence_epoch[next(iter(self.fence_epoch))]
-        agreed = min((session.epoch for session in self.sessions.values() if session.is_open), default=self.epoch)
+        """How far all sessions have come. For people only."""
+        fences = Fences.of(batch)
+        for txn in fences.txn[fences.status == COMMITTED].tolist():
+            session = self.sessions[int(batch.session[txn])]
+            session.epoch = max(session.epoch, int(batch.epoch[txn]) - (era_of(int(batch.epoch[txn])) << EPOCH_BITS))
+        passed = [session.epoch for session in self.sessions.values() if session.is_open]
+        agreed = min(passed, default=self.fenced_epoch - (era_of(self.fenced_epoch) << EPOCH_BITS))
         if agreed > self.epoch:
             self.epoch, self.epoch_reached_ns = agreed, now_ns
 
@@ -540,6 +562,7 @@ class Verifier:
             lost_txns=self.lost_txns,
             lost_fragments=self.lost_fragments,
             clashing_tags=len(self.clashing_tags),
+            begun_anew=self.begun_anew,
             in_doubt=max(
                 (int(np.count_nonzero(level.retained.status == 2)) for level in self.levels),
                 default=0,
@@ -553,16 +576,3 @@ def by_session(session: SmallInts) -> Iterator[tuple[int, Ints]]:
     if len(order):
         first = np.flatnonzero(np.append(True, np.diff(session[order]) != 0))
         yield from zip(session[order[first]].tolist(), np.split(order, first[1:]), strict=True)
-
-
-def _ended_ns(batch: Batch) -> Ints:
-    """When each transaction was over at the latest: where its own clock does not tell, when it was received."""
-    return np.where(batch.committed_ns != UNKNOWN_TIME, batch.committed_ns, batch.received_ns)
-
-
-def _fences_followed(batch: Batch) -> dict[int, int]:
-    """For each write fence that tells it, the version of the fence that it follows."""
-    ops = np.flatnonzero(batch.key == FENCE_KEY)
-    writers = np.unique(batch.op_txn[ops[batch.kind[ops] == Kind.WRITE]])
-    ops = ops[(batch.seen[ops] != NO_VALUE) & np.isin(batch.op_txn[ops], writers)][::-1]  # the first one counts
-    return dict(zip(batch.op_txn[ops].tolist(), batch.seen[ops].tolist(), strict=True))

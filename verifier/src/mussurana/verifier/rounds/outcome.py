@@ -59,4 +59,5 @@ class Gauges:
     lost_txns: int  # in total: in declared gaps
     lost_fragments: int  # in total: not kept by their collector, damaged, or not understood
     clashing_tags: int  # in total: tags of write ids that two collectors drew
+    begun_anew: int  # in total: how often all was let go, because no fence could prove its place
     in_doubt: int  # waiting for evidence

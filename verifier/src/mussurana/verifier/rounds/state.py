@@ -15,13 +15,15 @@ import numpy as np
 
 from mussurana.verifier.rounds.batch import Batch
 from mussurana.verifier.rounds.ended import EndedTags
+from mussurana.verifier.rounds.fences import Border
 from mussurana.verifier.rounds.level import LevelRounds
 from mussurana.verifier.rounds.limits import Limits
 from mussurana.verifier.rounds.lost import LostVersions
 from mussurana.verifier.rounds.machine import Collector, Session, Verifier
 from mussurana.verifier.verdict import Settings
+from mussurana.wire import FENCE_KEY
 
-VERSION = 2
+VERSION = 3
 
 
 class StateError(Exception):
@@ -56,6 +58,7 @@ def snapshot(machine: Verifier) -> Callable[[], bytes]:
                 "forgot_anything": level.forgot_anything,
                 "memory_ns": level.memory_ns,
                 "left_out_txns": level.left_out_txns,
+                "border": asdict(level.border),
             }
             for level in machine.levels
         ],
@@ -84,7 +87,6 @@ def snapshot(machine: Verifier) -> Callable[[], bytes]:
         "given_up_txns": machine.admission.given_up_txns,
         "key_names": list(machine.key_names.items()),
         "unchecked": dict(machine.unchecked),
-        "fence_epoch": list(machine.fence_epoch.items()),
         **{name: getattr(machine, name) for name in _NUMBERS},
     }
 
@@ -101,7 +103,8 @@ def snapshot(machine: Verifier) -> Callable[[], bytes]:
 
 _NUMBERS = (
     *("collectors_made", "sessions_made", "lost_txns", "lost_fragments"),
-    *("rounds", "last_round_ns", "resumed_ns", "fenced_ns", "epoch", "epoch_reached_ns"),
+    *("rounds", "last_round_ns", "resumed_ns", "fenced_epoch", "proven_ns", "begun_anew"),
+    *("epoch", "epoch_reached_ns"),
 )
 
 
@@ -114,6 +117,8 @@ def restore(levels: Sequence[Settings], limits: Limits | None, state: bytes) -> 
         raise StateError(f"not the state of a verifier: {error}") from error
     if text["version"] == 1:
         _add_to_version_1(text, columns)
+    if text["version"] in (1, 2):
+        _add_to_version_2(text, columns)
     elif text["version"] != VERSION:
         raise StateError(f"state of version {text['version']}; this program reads version {VERSION}")
     if text["levels"] != [asdict(settings) for settings in levels]:
@@ -143,7 +148,6 @@ def restore(levels: Sequence[Settings], limits: Limits | None, state: bytes) -> 
         machine.collectors[machine.tags[tag]].tags.add(tag)
     machine.key_names = dict(text["key_names"])
     machine.unchecked = text["unchecked"]
-    machine.fence_epoch = dict(text["fence_epoch"])
     for name in _NUMBERS:
         setattr(machine, name, text[name])
     return machine
@@ -155,8 +159,18 @@ def _add_to_version_1(text: dict[str, Any], columns: dict[str, np.ndarray]) -> N
         one["heard_ns"] = text["last_round_ns"]
     text["unchecked"].pop("clashing write ids", None)
     text.update(collectors_made=len(text["collectors"]), resumed_ns=0, clashing_tags=[])
-    text["fenced_ns"] = text["last_round_ns"]
     columns["ended.first"] = columns["ended.owner"] = np.zeros(0, np.int64)
+
+
+def _add_to_version_2(text: dict[str, Any], columns: dict[str, np.ndarray]) -> None:
+    """What the second version did not know of: the epochs of fences. The next that follow by version will tell them."""
+    for name in ("pool", *(f"level{at}" for at in range(len(text["levels"])))):
+        columns[f"{name}.epoch"] = np.zeros(len(columns[f"{name}.session"]), np.int64)
+    for at, memory in enumerate(text["memory"]):
+        is_fence = columns[f"level{at}.table_key"] == FENCE_KEY
+        version = int(columns[f"level{at}.table_version"][is_fence].max(initial=0))
+        memory["border"] = asdict(Border(version, -1, version))
+    text.update(fenced_epoch=0, proven_ns=text["last_round_ns"], begun_anew=0)
 
 
 def _restore_level(level: LevelRounds, name: str, columns: dict[str, np.ndarray], memory: dict[str, Any]) -> None:
@@ -166,6 +180,7 @@ def _restore_level(level: LevelRounds, name: str, columns: dict[str, np.ndarray]
     level.real_key = dict(memory["real_key"])
     for field in ("past", "unchecked_reads", "budget", "forgot_anything", "memory_ns", "left_out_txns"):
         setattr(level, field, memory[field])
+    level.border = Border(**memory["border"])
 
 
 def _put_batch(columns: dict[str, np.ndarray], name: str, batch: Batch) -> None:

@@ -15,8 +15,10 @@ import numpy as np
 
 from mussurana.verifier.history import INITIAL, NO_VALUE, History, Ints, Kind
 from mussurana.verifier.rounds.batch import PAST_VERSION, Batch
+from mussurana.verifier.rounds.fences import UNKNOWN_EPOCH, Border, link
 from mussurana.verifier.rounds.lost import LostVersions
 from mussurana.verifier.rounds.table import VersionTable
+from mussurana.wire import FENCE_KEY
 
 
 class Named(Sequence[str]):
@@ -70,12 +72,14 @@ class Window:
 
 
 def make_window(
-    batch: Batch, past: int, table: VersionTable, lost: LostVersions, closed: list[int], names: Names
+    batch: Batch, past: int, table: VersionTable, border: Border, lost: LostVersions, closed: list[int], names: Names
 ) -> Window:
     """`closed` are the keys that stand for closed ones; see `LevelRounds._closed`."""
     unchecked = 0
+    batch = link(batch, border, lost)
     if len(lost):
-        is_lost = lost.has(batch.seen)
+        is_linked = (batch.key == FENCE_KEY) & (batch.epoch != UNKNOWN_EPOCH)[batch.op_txn]
+        is_lost = lost.has(batch.seen) & ~is_linked
         unchecked = int(np.count_nonzero(is_lost))
         batch = batch.without_reads(is_lost)
     keys, key = np.unique(batch.key, return_inverse=True)
