@@ -9,9 +9,9 @@ import pytest
 
 from mussurana.verifier import check
 from mussurana.verifier.engine.cdcl import solve
+from mussurana.verifier.engine.cycles import suspects
 from mussurana.verifier.engine.decide import decide
-from mussurana.verifier.engine.resolve import resolve, restrict
-from mussurana.verifier.explain.shrink import suspects, with_observers
+from mussurana.verifier.engine.resolve import resolve, restrict, with_observers
 from mussurana.verifier.levels import LEVELS
 from mussurana.verifier.verdict import Counterexample, Rejected, Settings
 from tests.notation import h

@@ -10,12 +10,12 @@ from mussurana.verifier.engine import resolve as seen
 from mussurana.verifier.engine.decide import Decision
 from mussurana.verifier.engine.graph import Graph, build_graph, keeps_sessions
 from mussurana.verifier.engine.problem import Solver
-from mussurana.verifier.engine.resolve import Impossible, Resolved
+from mussurana.verifier.engine.resolve import Impossible, Resolved, with_observers
 from mussurana.verifier.explain.cases import refutations
 from mussurana.verifier.explain.classify import classify, mildest
 from mussurana.verifier.explain.sentences import Narrator
 from mussurana.verifier.explain.shown import Cast
-from mussurana.verifier.explain.shrink import shrink, with_observers, with_rival_writers
+from mussurana.verifier.explain.shrink import shrink, with_rival_writers
 from mussurana.verifier.history import History, Kind
 from mussurana.verifier.verdict import Case, Counterexample, Event, Settings, Step
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mussurana.verifier.engine.cycles import Paths
 from mussurana.verifier.engine.graph import EPOCH, REAL_TIME, RW, SESSION, WITHIN, WR, WW, Graph
 from mussurana.verifier.engine.realtime import event_times
 from mussurana.verifier.engine.resolve import Resolved
 from mussurana.verifier.explain.cases import Order
-from mussurana.verifier.explain.cycles import Paths
 from mussurana.verifier.explain.shown import Cast, time_words
 from mussurana.verifier.history import INITIAL, Kind
 from mussurana.verifier.verdict import EdgeKind, Event, Step
