@@ -64,6 +64,27 @@ def test_an_obvious_order_of_writes_is_stated_and_not_supposed() -> None:
     assert case.assumptions == ("T1 wrote z before T2 did, since T1 comes before T2, because session s0 ran T1 first.",)
 
 
+def test_lists_that_disagree_are_quoted_as_they_were_read_even_if_some_of_their_writers_are_left_out() -> None:
+    found = rejected("[x+=1] [x+=3] | [x+=2] | [x==(1 2)] | [x==(1 3)]")
+    assert found.anomaly == "incompatible order"
+    assert found.facts == ("T3 read x as [1, 2].", "T4 read x as [1, 3].")
+
+
+def test_who_appends_to_what_another_read_otherwise_is_quoted_as_well() -> None:
+    found = rejected("[x+=1] | [x==(1) x+=3] | [x+=2] | [x==(1 2)]")
+    assert found.facts == ("T1 read x as [1] and appended 3 to that.", "T3 read x as [1, 2].")
+
+
+def test_a_lost_update_of_a_list_speaks_of_lists() -> None:
+    (case,) = rejected("[x+=1] | [x==(1) x+=2] | [x==(1) x+=3]").cases
+    assert case.steps[0].reason == "T1 comes before T2, because T1 read x as [1] and T2 appended 3."
+
+
+def test_the_order_of_appends_is_told_by_who_read_them() -> None:
+    (case,) = rejected("[x+=1] [x+=2] | [x==(2 1)]").cases
+    assert case.steps[1].reason == "T2 comes before T1, because T3 read x as [2, 1], where 2 comes before 1."
+
+
 def test_an_open_order_of_writes_becomes_two_cases() -> None:
     found = rejected("[x:=1] | [x:=2] | [x==1] [x==2] | [x==2] [x==1]")
     assert sorted(case.assumptions for case in found.cases) == [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -119,13 +120,16 @@ class Narrator:
         version, after = int(known.version[edge]), int(known.next_version[edge])
         key, name, next_name = self.key(version), self.version(version), self.version(after)
         if kind == "wr":
-            saw, seen_list = self._saw(target, version)
+            saw, seen_list = self.saw(target, version)
             return f"{b} read {key} {saw}, {f'and {a} appended {name}' if seen_list else f'which {a} wrote'}"
         replaced = int(graph.chains.following[version]) == after
+        shown_by = int(graph.chains.shown_by[version])
+        if kind == "ww" and replaced and shown_by >= 0:
+            return f"{self._shown(int(graph.txns[shown_by]), version, after)}, where {name} comes before {next_name}"
         if kind == "ww":
             then = "replaced it by" if replaced else "wrote the later version"
             return f"{a} wrote {key} at {name} and {b} {then} {next_name}"
-        saw, seen_list = self._saw(source, version)
+        saw, seen_list = self.saw(source, version)
         if seen_list:
             return f"{a} read {key} {saw} and {b} appended {next_name}"
         if name == INITIAL_NAME:
@@ -133,7 +137,17 @@ class Narrator:
         then = f"replaced {name} by" if replaced else "wrote the later version"
         return f"{a} read {key} {saw} and {b} {then} {next_name}"
 
-    def _saw(self, t: int, version: int) -> tuple[str, bool]:
+    def _shown(self, t: int, version: int, after: int) -> str:
+        """That a transaction read a list which has both of two versions."""
+        resolved = self.resolved
+        shows = [
+            {version, after} <= set(resolved.list_version[start:end].tolist())
+            for start, end in pairwise(resolved.list_start)
+        ]
+        op = int(resolved.list_op[np.flatnonzero((resolved.list_txn == t) & shows)[0]])
+        return f"{self.cast.label(t)} read {self.key(version)} as {self.cast.seen(op)}"
+
+    def saw(self, t: int, version: int) -> tuple[str, bool]:
         """What a transaction saw of a key when it saw this version, and whether that was a list."""
         reads = (self.resolved.read_txn == t) & (self.resolved.read_version == version)
         op = int(self.resolved.read_op[np.flatnonzero(reads)[0]])
