@@ -205,12 +205,15 @@ def run_check(options: argparse.Namespace) -> int:
     with working() as progress:
         from mussurana.verifier.engine.check import check
         from mussurana.verifier.formats import load
+        from mussurana.verifier.history import HistoryError
         from mussurana.verifier.verdict import Accepted, Rejected, Settings
 
         progress("loading")
         started = perf_counter()
         history = load(options.path, options.format)
         loaded = perf_counter() - started
+        if not history.txn_count:  # it would pass, and a recording that failed would go unnoticed
+            raise HistoryError(f"{options.path}: there is no transaction to check")
         settings = Settings(options.level, not options.no_session_order, options.clock_drift)
         result = check(history, settings, solver=options.solver, timeout_seconds=options.timeout, report=progress)
         seconds = {"load": loaded, **result.seconds, "total": loaded + result.seconds["total"]}
