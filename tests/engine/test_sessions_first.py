@@ -13,7 +13,7 @@ from mussurana.verifier.certificate import certificate
 from mussurana.verifier.engine import decide, graph
 from mussurana.verifier.history import History, HistoryBuilder
 from mussurana.verifier.simulate import inject
-from mussurana.verifier.verdict import Accepted, Rejected, Settings
+from mussurana.verifier.verdict import Accepted, Rejected, Settings, Unknown
 from tests.engine.kernels.busy_history import busy_history
 from tests.notation import show
 
@@ -85,4 +85,13 @@ def test_what_is_refused_by_itself_is_found_among_broken_sessions(
     result = check(history, settings)
     assert isinstance(result.verdict, Rejected)
     assert len(result.verdict.counterexample.transactions) <= 5
+    assert (history.txn_count, False) not in made
+
+
+def test_the_timeout_ends_the_rounds_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    history = with_broken_sessions(places=3)
+    made = attempts(monkeypatch)
+    result = check(history, Settings("adya-si"), timeout_seconds=0)
+    assert isinstance(result.verdict, Unknown)
+    assert "no answer within 0 seconds" in result.verdict.reason
     assert (history.txn_count, False) not in made

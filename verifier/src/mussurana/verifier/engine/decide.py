@@ -61,11 +61,13 @@ def decide(
 
     decision = None
     if not keeps_sessions(settings) and resolved.history.txn_count >= SESSIONS_FIRST_MIN:
-        decision = _sessions_first(resolved, attempt)
+        decision = _sessions_first(resolved, attempt, out_of_time)
     return decision or attempt(resolved, keeps_sessions(settings))
 
 
-def _sessions_first(resolved: Resolved, attempt: Callable[..., Decision]) -> Decision | None:
+def _sessions_first(
+    resolved: Resolved, attempt: Callable[..., Decision], out_of_time: Callable[[], bool]
+) -> Decision | None:
     """Decide as if sessions kept their order, though the level does not ask for it; None if that does not tell.
 
     Most databases keep sessions in order even where they need not. With that order the graph is covered by few chains,
@@ -77,7 +79,7 @@ def _sessions_first(resolved: Resolved, attempt: Callable[..., Decision]) -> Dec
     for _ in range(SESSIONS_FIRST_ROUNDS_MAX):
         decision = attempt(resolved, True, free)
         if not decision.refused:
-            return None if decision.gave_up else decision
+            return decision
         started = perf_counter()
         some = with_observers(resolved, all_suspects(decision))
         part = restrict(resolved, some)
@@ -86,7 +88,9 @@ def _sessions_first(resolved: Resolved, attempt: Callable[..., Decision]) -> Dec
         if alone.refused:
             alone.graph, alone.choices = replace(alone.graph, txns=some[alone.graph.txns]), decision.choices
             return alone
-        if alone.gave_up or np.isin(some, free).all():
+        if out_of_time():
+            return replace(decision, refused=False, gave_up=True, choices=Choices(decision.choices.generated))
+        if np.isin(some, free).all():
             return None
         free = np.union1d(free, some)
     return None
