@@ -12,6 +12,7 @@ from mussurana.verifier.engine.cdcl import solve
 from mussurana.verifier.engine.cycles import suspects
 from mussurana.verifier.engine.decide import decide
 from mussurana.verifier.engine.resolve import resolve, restrict, with_observers
+from mussurana.verifier.explain.shown import time_words
 from mussurana.verifier.levels import LEVELS
 from mussurana.verifier.verdict import Counterexample, Rejected, Settings
 from tests.notation import h
@@ -128,3 +129,16 @@ def test_a_write_skew_is_told_in_two_transactions_whoever_wrote_what_they_read()
     assert [transaction.txn for transaction in found.transactions] == [2, 3]
     assert found.anomaly == "write skew"
     assert "T1 read y at 2 and T2 replaced 2 by 4" in found.cases[0].steps[0].reason
+
+
+@pytest.mark.parametrize(
+    ("time_ns", "words"),
+    [
+        (10**9, "1 s"),
+        (123_456_789_012_000, "123456.789012 s"),
+        (123_456_789_013_000, "123456.789013 s"),
+        (1_700_000_000_005_123_456, "22:13:20.005123"),
+    ],
+)
+def test_times_that_differ_by_a_microsecond_do_not_look_the_same(time_ns: int, words: str) -> None:
+    assert time_words(time_ns) == words
