@@ -65,6 +65,15 @@ def test_an_obvious_order_of_writes_is_stated_and_not_supposed() -> None:
     assert case.assumptions == ("T1 wrote z before T2 did, since T1 comes before T2, because session s0 ran T1 first.",)
 
 
+def test_an_obvious_order_of_writes_names_the_rule_where_it_takes_one() -> None:
+    text = "[y==_ x==1 z:=1] | [x:=1 w:=1 z:=2] | [w==_ y:=1 z:=3]"
+    (case,) = rejected(text, "adya-si").cases
+    assert case.assumptions == (
+        "T1 wrote z before T3 did, since two that write one key do not overlap and T1 began before T3 committed, "
+        "because T1 read y at its initial version and T3 wrote 1.",
+    )
+
+
 def test_lists_that_disagree_are_quoted_as_they_were_read_even_if_some_of_their_writers_are_left_out() -> None:
     found = rejected("[x+=1] [x+=3] | [x+=2] | [x==(1 2)] | [x==(1 3)]")
     assert found.anomaly == "incompatible order"

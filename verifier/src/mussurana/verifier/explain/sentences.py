@@ -68,7 +68,10 @@ class Narrator:
         wrote = f"{self.writer(order.first)} wrote {self.key(order.first)} before {self.writer(order.second)} did"
         if not order.since:
             return f"Suppose {wrote}."
-        return f"{wrote}, since {'; '.join(step.reason.removesuffix('.') for step in self.since(order))}."
+        graph = order.paths.pruned.graph
+        takes_rule = graph.level.split and not graph.version_new[order.first]  # a new row begins at a commit
+        rule = "two that write one key do not overlap and " if takes_rule else ""
+        return f"{wrote}, since {rule}{'; '.join(step.reason.removesuffix('.') for step in self.since(order))}."
 
     def since(self, order: Order) -> tuple[Step, ...]:
         """Why the order is obvious; nothing if it is an assumption."""
