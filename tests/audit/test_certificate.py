@@ -45,10 +45,10 @@ def accepted(*order: int) -> Accepted:
         (accepted(0, 2, 4, 5, 1, 3), "adya-si", False),
         (rejected(0, 1), "serializable", True),
         (rejected(0, 1), "adya-si", False),
-        (Unknown("budget"), "adya-si", False),
+        (Unknown("budget"), "adya-si", None),
     ],
 )
-def test_a_certificate_survives_a_file(verdict: Verdict, level: str, ok: bool, tmp_path: Path) -> None:
+def test_a_certificate_survives_a_file(verdict: Verdict, level: str, ok: bool | None, tmp_path: Path) -> None:
     path = tmp_path / "certificate.json"
     made = certificate(result(verdict, level), WRITE_SKEW)
     path.write_text(json.dumps(made))

@@ -28,6 +28,15 @@ def test_empty_folder_is_named(mussurana: Command, tmp_path: Path) -> None:
     assert "logs: the folder is empty" in complaint(mussurana("check", tmp_path / "logs"))
 
 
+@pytest.mark.parametrize("name", ["h.txt", "cobra/T1.log", "viper/J1.log"])
+def test_a_history_without_transactions_is_not_accepted(name: str, mussurana: Command, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"")
+    history = path if path.suffix == ".txt" else path.parent
+    assert f"{history}: there is no transaction to check" in complaint(mussurana("check", history))
+
+
 def test_unrecognised_file_lists_the_formats(mussurana: Command, tmp_path: Path) -> None:
     (tmp_path / "h.bin").write_bytes(b"\0\1\2")
     message = complaint(mussurana("check", tmp_path / "h.bin"))

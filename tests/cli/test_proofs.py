@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mussurana.verifier import audit as auditor
 from mussurana.verifier.levels import LEVELS
 from tests.cli.command import Command, written
 
@@ -57,8 +58,18 @@ def test_proof_is_not_for_another_history(mussurana: Command, serial: Path, tmp_
 def test_unknown_has_no_proof(mussurana: Command, repeated_values: Path, tmp_path: Path) -> None:
     assert mussurana("check", repeated_values, "--certificate", tmp_path / "proof.json").code == 2
     ran = mussurana("audit", tmp_path / "proof.json", repeated_values)
-    assert ran.code == 1
-    assert "the verdict is unknown: there is nothing to audit" in ran.out
+    assert ran.code == 2
+    assert ran.out == "it cannot be told whether the proof holds: the verdict is unknown, which needs no proof\n"
+
+
+def test_a_proof_that_takes_too_long_to_check_is_not_called_wrong(
+    mussurana: Command, write_skew: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mussurana("check", write_skew, "--certificate", tmp_path / "proof.json")
+    monkeypatch.setattr(auditor, "STEPS_MAX", 3)
+    ran = mussurana("audit", tmp_path / "proof.json", write_skew)
+    assert ran.code == 2
+    assert ran.out.startswith("it cannot be told whether the proof holds: 2 transactions have too many orders")
 
 
 def test_proof_is_about_operations_and_not_about_the_file(mussurana: Command, serial: Path, tmp_path: Path) -> None:

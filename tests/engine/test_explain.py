@@ -9,9 +9,10 @@ import pytest
 
 from mussurana.verifier import check
 from mussurana.verifier.engine.cdcl import solve
+from mussurana.verifier.engine.cycles import suspects
 from mussurana.verifier.engine.decide import decide
-from mussurana.verifier.engine.resolve import resolve, restrict
-from mussurana.verifier.explain.shrink import suspects, with_observers
+from mussurana.verifier.engine.resolve import resolve, restrict, with_observers
+from mussurana.verifier.explain.shown import time_words
 from mussurana.verifier.levels import LEVELS
 from mussurana.verifier.verdict import Counterexample, Rejected, Settings
 from tests.notation import h
@@ -64,6 +65,36 @@ def test_an_obvious_order_of_writes_is_stated_and_not_supposed() -> None:
     assert case.assumptions == ("T1 wrote z before T2 did, since T1 comes before T2, because session s0 ran T1 first.",)
 
 
+def test_an_obvious_order_of_writes_names_the_rule_where_it_takes_one() -> None:
+    text = "[y==_ x==1 z:=1] | [x:=1 w:=1 z:=2] | [w==_ y:=1 z:=3]"
+    (case,) = rejected(text, "adya-si").cases
+    assert case.assumptions == (
+        "T1 wrote z before T3 did, since two that write one key do not overlap and T1 began before T3 committed, "
+        "because T1 read y at its initial version and T3 wrote 1.",
+    )
+
+
+def test_lists_that_disagree_are_quoted_as_they_were_read_even_if_some_of_their_writers_are_left_out() -> None:
+    found = rejected("[x+=1] [x+=3] | [x+=2] | [x==(1 2)] | [x==(1 3)]")
+    assert found.anomaly == "incompatible order"
+    assert found.facts == ("T3 read x as [1, 2].", "T4 read x as [1, 3].")
+
+
+def test_who_appends_to_what_another_read_otherwise_is_quoted_as_well() -> None:
+    found = rejected("[x+=1] | [x==(1) x+=3] | [x+=2] | [x==(1 2)]")
+    assert found.facts == ("T1 read x as [1] and appended 3 to that.", "T3 read x as [1, 2].")
+
+
+def test_a_lost_update_of_a_list_speaks_of_lists() -> None:
+    (case,) = rejected("[x+=1] | [x==(1) x+=2] | [x==(1) x+=3]").cases
+    assert case.steps[0].reason == "T1 comes before T2, because T1 read x as [1] and T2 appended 3."
+
+
+def test_the_order_of_appends_is_told_by_who_read_them() -> None:
+    (case,) = rejected("[x+=1] [x+=2] | [x==(2 1)]").cases
+    assert case.steps[1].reason == "T2 comes before T1, because T3 read x as [2, 1], where 2 comes before 1."
+
+
 def test_an_open_order_of_writes_becomes_two_cases() -> None:
     found = rejected("[x:=1] | [x:=2] | [x==1] [x==2] | [x==2] [x==1]")
     assert sorted(case.assumptions for case in found.cases) == [
@@ -107,3 +138,16 @@ def test_a_write_skew_is_told_in_two_transactions_whoever_wrote_what_they_read()
     assert [transaction.txn for transaction in found.transactions] == [2, 3]
     assert found.anomaly == "write skew"
     assert "T1 read y at 2 and T2 replaced 2 by 4" in found.cases[0].steps[0].reason
+
+
+@pytest.mark.parametrize(
+    ("time_ns", "words"),
+    [
+        (10**9, "1 s"),
+        (123_456_789_012_000, "123456.789012 s"),
+        (123_456_789_013_000, "123456.789013 s"),
+        (1_700_000_000_005_123_456, "22:13:20.005123"),
+    ],
+)
+def test_times_that_differ_by_a_microsecond_do_not_look_the_same(time_ns: int, words: str) -> None:
+    assert time_words(time_ns) == words

@@ -23,6 +23,7 @@ from mussurana.verifier import explain
 from mussurana.verifier.audit import audit
 from mussurana.verifier.certificate import certificate
 from mussurana.verifier.engine import cdcl, check, decide, graph, prune, resolve, versions
+from mussurana.verifier.engine.cycles import suspects
 from mussurana.verifier.engine.graph import RW, WITHIN, WR, WW, Graph
 from mussurana.verifier.engine.problem import Ordered, Problem, Solver
 from mussurana.verifier.history import UNKNOWN_TIME, History, Status
@@ -127,8 +128,8 @@ def innocent_suspects() -> Iterator[Case]:
         resolved = resolve.resolve(case.history, LEVELS[case.settings.level].split)
         if case.acceptable or case.repeats or resolved.impossible:
             continue
-        suspects = shrink.suspects(decide.decide(resolved, case.settings, cdcl.solve))
-        parts = (resolve.restrict(resolved, shrink.with_observers(resolved, some)) for some in suspects)
+        found = suspects(decide.decide(resolved, case.settings, cdcl.solve))
+        parts = (resolve.restrict(resolved, shrink.with_observers(resolved, some)) for some in found)
         if not any(decide.decide(part, case.settings, cdcl.solve).refused for part in parts):
             yield case
 
@@ -311,15 +312,15 @@ def only_new_rows(original: Callable[..., resolve.Resolved], history: History, s
 
 
 def in_doubt_precedes_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    def session_pairs(original: Callable[..., Any], session: Any, status: Any) -> Any:
-        return original(session, np.zeros_like(status))
+    def session_pairs(original: Callable[..., Any], session: Any, status: Any, bound: Any) -> Any:
+        return original(session, np.zeros_like(status), bound)
 
     wrap(monkeypatch, graph, "_session_pairs", session_pairs)
 
 
 def in_doubt_follows_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    def session_pairs(original: Callable[..., Any], session: Any, status: Any) -> Any:
-        before, after = original(session, status)
+    def session_pairs(original: Callable[..., Any], session: Any, status: Any, bound: Any) -> Any:
+        before, after = original(session, status, bound)
         certain = status[after] != Status.IN_DOUBT
         return before[certain], after[certain]
 

@@ -77,7 +77,7 @@ def transactions(
 
 
 def load(path: Path, content: bytes) -> History:
-    return native.read_stream(io.BytesIO(content), path, len(content))
+    return native.read_stream(io.BytesIO(content), path)
 
 
 def test_a_file_written_without_numpy_is_read(tmp_path: Path) -> None:

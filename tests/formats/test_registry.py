@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
+import threading
 from pathlib import Path
 
 import pytest
@@ -70,6 +72,22 @@ def test_empty_folders_are_named(tmp_path: Path) -> None:
     for name in ("cobra", "viper"):
         with pytest.raises(HistoryError, match=r"expected a folder with a .*\.log file for each session, found none"):
             formats.load(tmp_path, name)
+
+
+def test_what_can_be_read_only_once_is_read_if_its_format_is_given(tmp_path: Path) -> None:
+    """Looking at how it begins would take that away from what is read after it."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(HistoryError, match="pipe: what is read from here cannot be read twice, so say which format"):
+        formats.load(pipe)
+    history = random_history(random.Random(2), PLAIN)
+    for name, ending in ENDINGS.items():
+        formats.save(history, tmp_path / f"h{ending}", name)
+        content = (tmp_path / f"h{ending}").read_bytes()
+        writer = threading.Thread(target=pipe.write_bytes, args=(content,))
+        writer.start()
+        assert formats.load(pipe, name).fingerprint() == formats.load(tmp_path / f"h{ending}").fingerprint()
+        writer.join()
 
 
 def test_a_folder_without_a_history_lists_the_formats(tmp_path: Path) -> None:

@@ -133,7 +133,9 @@ def add_audit(commands: Commands) -> None:
         help="check the proof of a verdict",
         description="Replay the witness of an accepted history, or refute the counterexample of a rejected one,\n"
         "with code that shares nothing with the engine.",
-        epilog=listed("exit codes", {"0": "the proof holds", "1": "it does not", "3": "bad input"}),
+        epilog=listed(
+            "exit codes", {"0": "the proof holds", "1": "it does not", "2": "it cannot be told", "3": "bad input"}
+        ),
     )
     command.set_defaults(run=run_audit, parser=command)
     command.add_argument("certificate", metavar="CERTIFICATE", type=Path, help="what `check --certificate` wrote")
@@ -203,12 +205,15 @@ def run_check(options: argparse.Namespace) -> int:
     with working() as progress:
         from mussurana.verifier.engine.check import check
         from mussurana.verifier.formats import load
+        from mussurana.verifier.history import HistoryError
         from mussurana.verifier.verdict import Accepted, Rejected, Settings
 
         progress("loading")
         started = perf_counter()
         history = load(options.path, options.format)
         loaded = perf_counter() - started
+        if not history.txn_count:  # it would pass, and a recording that failed would go unnoticed
+            raise HistoryError(f"{options.path}: there is no transaction to check")
         settings = Settings(options.level, not options.no_session_order, options.clock_drift)
         result = check(history, settings, solver=options.solver, timeout_seconds=options.timeout, report=progress)
         seconds = {"load": loaded, **result.seconds, "total": loaded + result.seconds["total"]}
@@ -241,8 +246,13 @@ def run_audit(options: argparse.Namespace) -> int:
         certificate, history = read_certificate(options.certificate), load(options.history, options.format)
         progress("auditing")
         outcome = audit(certificate, history)
-    say(("the proof holds: " if outcome.ok else "the proof does not hold: ") + outcome.message + "\n")
-    return 0 if outcome.ok else 1
+    said, code = {
+        True: ("the proof holds", ACCEPTED),
+        False: ("the proof does not hold", REJECTED),
+        None: ("it cannot be told whether the proof holds", UNKNOWN),
+    }[outcome.ok]
+    say(f"{said}: {outcome.message}\n")
+    return code
 
 
 def run_convert(options: argparse.Namespace) -> int:

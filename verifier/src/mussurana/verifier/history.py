@@ -40,6 +40,9 @@ NO_ROW = INITIAL + 2
 UNKNOWN_TIME = INITIAL
 """In the time columns: not recorded."""
 
+WALL_CLOCK_NS_MIN = 631_152_000 * 10**9
+"""Times before 1990 count from the start of a recording, not from 1970."""
+
 
 class HistoryError(Exception):
     """Input that is not a history. The message names the file and the place, and says what was expected."""

@@ -14,15 +14,17 @@ import numpy as np
 
 from mussurana.verifier.engine.arrays import adjacency
 from mussurana.verifier.engine.components import Leftover, leave_over
+from mussurana.verifier.engine.cycles import all_suspects
 from mussurana.verifier.engine.graph import Graph, build_graph, keeps_sessions
 from mussurana.verifier.engine.problem import GaveUp, NoOrder, Ordered, Solver
 from mussurana.verifier.engine.prune import Pruned, prune
 from mussurana.verifier.engine.reach import topological_order
-from mussurana.verifier.engine.resolve import Resolved
+from mussurana.verifier.engine.resolve import Resolved, restrict, with_observers
 from mussurana.verifier.history import Ints, SmallInts, ranges
 from mussurana.verifier.verdict import Choices, Settings, Witness
 
 SESSIONS_FIRST_MIN = 500  # transactions; smaller histories are decided before it would pay
+SESSIONS_FIRST_ROUNDS_MAX = 20  # by then it would have been quicker to decide without sessions
 
 
 @dataclass
@@ -49,27 +51,60 @@ def decide(
     report: Callable[[str], None] = lambda phase: None,
 ) -> Decision:
     """Decide whether the transactions in effect have an order that the level allows."""
+    seconds = dict.fromkeys(("build", "prune", "solve"), 0.0)
+
+    def attempt(part: Resolved, with_sessions: bool, free: Ints | None = None) -> Decision:
+        started = perf_counter()
+        graph = build_graph(part, settings, with_sessions, free)
+        seconds["build"] += perf_counter() - started
+        return _decide(graph, solver, out_of_time, report, seconds)
+
+    decision = None
     if not keeps_sessions(settings) and resolved.history.txn_count >= SESSIONS_FIRST_MIN:
-        # Most databases keep the order of sessions even where they need not. With it the graph is covered by few
-        # chains, and an order that keeps sessions is as good as any. Only a refusal says nothing.
-        decision = _decide(resolved, settings, True, solver, out_of_time, report)
-        if decision.witness is not None:
+        decision = _sessions_first(resolved, attempt, out_of_time)
+    return decision or attempt(resolved, keeps_sessions(settings))
+
+
+def _sessions_first(
+    resolved: Resolved, attempt: Callable[..., Decision], out_of_time: Callable[[], bool]
+) -> Decision | None:
+    """Decide as if sessions kept their order, though the level does not ask for it; None if that does not tell.
+
+    Most databases keep sessions in order even where they need not. With that order the graph is covered by few chains,
+    and an order of transactions that keeps more than it has to is as good as any. Of a refusal, the transactions that
+    it rests on are looked at on their own and without sessions. If they are refused, so is the whole. If not, the place
+    of some of them in a session mattered: they are let go from it, and the whole is tried again.
+    """
+    free = np.zeros(0, np.int64)
+    for _ in range(SESSIONS_FIRST_ROUNDS_MAX):
+        decision = attempt(resolved, True, free)
+        if not decision.refused:
             return decision
-    return _decide(resolved, settings, keeps_sessions(settings), solver, out_of_time, report)
+        started = perf_counter()
+        some = with_observers(resolved, all_suspects(decision))
+        part = restrict(resolved, some)
+        decision.seconds["solve"] += perf_counter() - started
+        alone = attempt(part, False)
+        if alone.refused:
+            alone.graph, alone.choices = replace(alone.graph, txns=some[alone.graph.txns]), decision.choices
+            return alone
+        if out_of_time():
+            return replace(decision, refused=False, gave_up=True, choices=Choices(decision.choices.generated))
+        if np.isin(some, free).all():
+            return None
+        free = np.union1d(free, some)
+    return None
 
 
 def _decide(
-    resolved: Resolved,
-    settings: Settings,
-    with_sessions: bool,
+    graph: Graph,
     solver: Solver,
     out_of_time: Callable[[], bool],
     report: Callable[[str], None],
+    seconds: dict[str, float],
 ) -> Decision:
-    started = perf_counter()
-    graph = build_graph(resolved, settings, with_sessions)
-    decision = Decision(graph)
-    decision.seconds["build"] = perf_counter() - started
+    """Decide on a graph, and add to the seconds of each phase what it took."""
+    decision = Decision(graph, seconds=seconds)
     if graph.chains.clash is not None:
         decision.refused = True
         return decision
@@ -81,7 +116,7 @@ def _decide(
     started = perf_counter()
     decision.pruned = pruned = prune(graph)
     pairs = pruned.open.pairs
-    decision.seconds["prune"] = perf_counter() - started
+    seconds["prune"] += perf_counter() - started
     decision.choices = Choices(generated=pairs, pruned=pairs)
     if pruned.cyclic:
         decision.refused = True
@@ -103,7 +138,7 @@ def _decide(
             decision.blamed = leftover.nodes[solution.nodes]
         else:
             order = _order_all(pruned, leftover, solution)
-    decision.seconds["solve"] = perf_counter() - started
+    seconds["solve"] += perf_counter() - started
     if not decision.refused and not decision.gave_up:
         decision.witness = _witness(graph, order)
     return decision

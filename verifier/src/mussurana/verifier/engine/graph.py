@@ -84,8 +84,11 @@ def keeps_sessions(settings: Settings) -> bool:
     return settings.session_order and LEVELS[settings.level].session_order
 
 
-def build_graph(resolved: Resolved, settings: Settings, with_sessions: bool) -> Graph:
-    """The graph of a resolved history at a level, with or without the order of sessions."""
+def build_graph(resolved: Resolved, settings: Settings, with_sessions: bool, free: Ints | None = None) -> Graph:
+    """The graph of a resolved history at a level, with or without the order of sessions.
+
+    With it, `free` are transactions that have no place in their session's order all the same.
+    """
     level = LEVELS[settings.level]
     history = resolved.history
     txns = np.flatnonzero(resolved.in_effect)
@@ -109,10 +112,14 @@ def build_graph(resolved: Resolved, settings: Settings, with_sessions: bool) -> 
 
     next_node = np.full(len(node_txn), -1, np.int32)
     next_node[begin[begin != commit]] = commit[begin != commit]
+    session, status = history.session[txns], history.status[txns]
+    bound = np.full(txn_count, with_sessions)
+    if free is not None:
+        bound[local[free[resolved.in_effect[free]]]] = False
     if with_sessions:
-        before, after = _session_pairs(history.session[txns], history.status[txns])
+        before, after = _session_pairs(session, status, bound)
         parts.append(Edges.of(commit[before], begin[after], SESSION))
-        certain = history.status[txns[after]] != Status.IN_DOUBT
+        certain = status[after] != Status.IN_DOUBT
         next_node[commit[before[certain]]] = begin[after[certain]]
 
     tick_count = 0
@@ -139,9 +146,7 @@ def build_graph(resolved: Resolved, settings: Settings, with_sessions: bool) -> 
         border = len(node_txn) + tick_count  # one more node, between what is past and the rest
         after = np.arange(past, txn_count)
         if with_sessions:
-            after = np.setdiff1d(
-                after, _session_pairs(history.session[txns[past:]], history.status[txns[past:]])[1] + past
-            )
+            after = np.setdiff1d(after, _session_pairs(session[past:], status[past:], bound[past:])[1] + past)
         parts.append(Edges.of(commit[:past], np.full(past, border), EPOCH))
         parts.append(Edges.of(np.full(len(after), border), begin[after], EPOCH))
         next_node = np.append(next_node, np.int32(-1))
@@ -183,14 +188,17 @@ def _number_nodes(
     return begin, begin + two.astype(np.int32), np.repeat(np.arange(txn_count, dtype=np.int32), 1 + two)
 
 
-def _session_pairs(session: SmallInts, status: np.ndarray) -> tuple[Ints, Ints]:
-    """(earlier, later) for neighbours in session order. An in-doubt transaction comes after its session's earlier ones,
-    but may have taken effect after later ones began, so it precedes none of them."""
-    certain = np.flatnonzero(status != Status.IN_DOUBT)
+def _session_pairs(session: SmallInts, status: np.ndarray, bound: np.ndarray) -> tuple[Ints, Ints]:
+    """(earlier, later) for neighbours in session order, of the transactions that are bound to it.
+
+    An in-doubt transaction comes after its session's earlier ones, but may have taken effect after later ones began, so
+    it precedes none of them.
+    """
+    certain = np.flatnonzero(bound & (status != Status.IN_DOUBT))
     by_session = certain[np.argsort(session[certain], kind="stable")]
     same = session[by_session[1:]] == session[by_session[:-1]]
     before, after = by_session[:-1][same], by_session[1:][same]
-    doubtful = np.flatnonzero(status == Status.IN_DOUBT)
+    doubtful = np.flatnonzero(bound & (status == Status.IN_DOUBT))
     if len(doubtful):
         extra = []
         for t in doubtful:

@@ -11,6 +11,7 @@ for one that nobody saw, having aborted explains at least as much as having comm
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -468,6 +469,17 @@ def restrict(resolved: Resolved, txns: Ints) -> Resolved:
         impossible=(),
         founded=founded[keys] >= 0,
     )
+
+
+def with_observers(resolved: Resolved, txns: Iterable[int]) -> Ints:
+    """The same transactions and, for those in doubt, the ones that show that they took effect."""
+    found = set()
+    for start in txns:
+        txn = int(start)
+        while txn >= 0 and txn not in found:
+            found.add(txn)
+            txn = int(resolved.seen_by[txn])
+    return np.array(sorted(found), np.int64)
 
 
 def foundations(resolved: Resolved, in_effect: np.ndarray, left: np.ndarray) -> SmallInts:

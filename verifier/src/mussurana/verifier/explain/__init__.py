@@ -10,12 +10,12 @@ from mussurana.verifier.engine import resolve as seen
 from mussurana.verifier.engine.decide import Decision
 from mussurana.verifier.engine.graph import Graph, build_graph, keeps_sessions
 from mussurana.verifier.engine.problem import Solver
-from mussurana.verifier.engine.resolve import Impossible, Resolved
+from mussurana.verifier.engine.resolve import Impossible, Resolved, with_observers
 from mussurana.verifier.explain.cases import refutations
 from mussurana.verifier.explain.classify import classify, mildest
 from mussurana.verifier.explain.sentences import Narrator
 from mussurana.verifier.explain.shown import Cast
-from mussurana.verifier.explain.shrink import shrink, with_observers, with_rival_writers
+from mussurana.verifier.explain.shrink import shrink, with_rival_writers
 from mussurana.verifier.history import History, Kind
 from mussurana.verifier.verdict import Case, Counterexample, Event, Settings, Step
 
@@ -75,51 +75,55 @@ def _conclusion(steps: int, graph: Graph) -> str:
 
 
 def _two_successors(narrator: Narrator, graph: Graph) -> Counterexample:
-    """One version that two transactions claim to have replaced, or two lists that disagree about what follows it."""
+    """One version that two transactions claim to have replaced, or lists that disagree about what follows it."""
     assert graph.chains.clash is not None
     version, *after = graph.chains.clash
-    part, cast = narrator.resolved, narrator.cast
-    key, name = narrator.key(version), narrator.version(version)
+    part, cast, key = narrator.resolved, narrator.cast, narrator.key(version)
     writers = [_writer(part, v) for v in after]
-    labels = [cast.label(t) for t in writers]
     read = {int(t) for t, v in zip(part.read_txn, part.read_version, strict=True) if v == version}
-    facts = []
-    for v, writer, label in zip(after, writers, labels, strict=True):
-        if writer in read:
-            facts.append(f"{label} saw {key} at {name} and replaced it by {narrator.version(v)}.")
-        for i, reader in enumerate(part.list_txn):
-            listed = [
-                int(part.history.key[part.list_op[i]]),
-                *part.list_version[part.list_start[i] : part.list_start[i + 1]].tolist(),
-            ]
-            if (version, v) in pairwise(listed):
-                saw = cast.seen(int(part.list_op[i]))
-                follows = f"{label}'s {narrator.version(v)} follows {name}"
-                facts.append(f"{cast.label(int(reader))} read {key} as {saw}, where {follows}.")
-    if all(writer in read for writer in writers):
-        events: tuple[Event, Event] = ("begin", "commit") if graph.level.split else ("", "")
+    if not all(writer in read for writer in writers):
+        return _lists_that_disagree(narrator, version, after, [t for t in writers if t in read])
+    labels = [cast.label(t) for t in writers]
+    events: tuple[Event, Event] = ("begin", "commit") if graph.level.split else ("", "")
 
-        def step(a: int, b: int, v: int) -> Step:
-            why = f"{cast.label(a)} read {key} at {name} and {cast.label(b)} replaced it by {narrator.version(v)}"
-            return Step(a, b, *events, "rw", key, f"{narrator.order(a, b, events)}, because {why}.")
+    def step(a: int, b: int, v: int) -> Step:
+        saw, is_list = narrator.saw(a, version)
+        then = f"{'appended' if is_list else 'replaced it by'} {narrator.version(v)}"
+        why = f"{cast.label(a)} read {key} {saw} and {cast.label(b)} {then}"
+        return Step(a, b, *events, "rw", key, f"{narrator.order(a, b, events)}, because {why}.")
 
-        steps = step(writers[0], writers[1], after[1]), step(writers[1], writers[0], after[0])
-        conclusion = _conclusion(2, graph)
-        if graph.level.split:
-            conclusion = "Two transactions that write one key must not overlap, but here neither saw the other's write."
-        return Counterexample(
-            anomaly="lost update",
-            adya="G-single",
-            summary=f"{labels[0]} and {labels[1]} both replaced the same version of {key}, so one update is lost.",
-            transactions=cast.show({key}),
-            cases=(Case((), steps, conclusion),),
-        )
+    steps = step(writers[0], writers[1], after[1]), step(writers[1], writers[0], after[0])
+    conclusion = _conclusion(2, graph)
+    if graph.level.split:
+        conclusion = "Two transactions that write one key must not overlap, but here neither saw the other's write."
+    return Counterexample(
+        anomaly="lost update",
+        adya="G-single",
+        summary=f"{labels[0]} and {labels[1]} both replaced the same version of {key}, so one update is lost.",
+        transactions=cast.show({key}),
+        cases=(Case((), steps, conclusion),),
+    )
+
+
+def _lists_that_disagree(narrator: Narrator, version: int, after: list[int], updaters: list[int]) -> Counterexample:
+    """What was read of a list, and what those who read and appended made of it, does not fit together."""
+    part, cast, key = narrator.resolved, narrator.cast, narrator.key(version)
+    facts = [
+        f"{cast.label(t)} read {key} {narrator.saw(t, version)[0]} and appended {narrator.version(v)} to that."
+        for v in after
+        if (t := _writer(part, v)) in updaters
+    ]
+    for i, reader in enumerate(part.list_txn):
+        listed = part.list_version[part.list_start[i] : part.list_start[i + 1]].tolist()
+        shown = set(pairwise([int(part.history.key[part.list_op[i]]), *listed]))
+        if not shown.isdisjoint((version, v) for v in after):
+            facts.append(f"{cast.label(int(reader))} read {key} as {cast.seen(int(part.list_op[i]))}.")
     return Counterexample(
         anomaly="incompatible order",
         adya="",
-        summary=f"What follows {name} in {key} differs from reader to reader.",
+        summary=f"What was seen of {key} cannot all be of one list that grows at its end.",
         transactions=cast.show({key}),
-        cases=(Case((), (), "One version cannot have two successors."),),
+        cases=(Case((), (), "Of two states of a list, the longer one has to begin with the shorter one."),),
         facts=tuple(dict.fromkeys(facts)),
     )
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mussurana.verifier.engine.components import leave_over
+from mussurana.verifier.engine.cycles import Paths
 from mussurana.verifier.engine.graph import RW, WW, Edges, Graph
 from mussurana.verifier.engine.prune import Pruned, prune, reaches
-from mussurana.verifier.explain.cycles import Paths
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
+from mussurana.verifier.engine.cycles import Paths
 from mussurana.verifier.engine.graph import EPOCH, REAL_TIME, RW, SESSION, WITHIN, WR, WW, Graph
 from mussurana.verifier.engine.realtime import event_times
 from mussurana.verifier.engine.resolve import Resolved
 from mussurana.verifier.explain.cases import Order
-from mussurana.verifier.explain.cycles import Paths
 from mussurana.verifier.explain.shown import Cast, time_words
 from mussurana.verifier.history import INITIAL, Kind
 from mussurana.verifier.verdict import EdgeKind, Event, Step
@@ -67,7 +68,10 @@ class Narrator:
         wrote = f"{self.writer(order.first)} wrote {self.key(order.first)} before {self.writer(order.second)} did"
         if not order.since:
             return f"Suppose {wrote}."
-        return f"{wrote}, since {'; '.join(step.reason.removesuffix('.') for step in self.since(order))}."
+        graph = order.paths.pruned.graph
+        takes_rule = graph.level.split and not graph.version_new[order.first]  # a new row begins at a commit
+        rule = "two that write one key do not overlap and " if takes_rule else ""
+        return f"{wrote}, since {rule}{'; '.join(step.reason.removesuffix('.') for step in self.since(order))}."
 
     def since(self, order: Order) -> tuple[Step, ...]:
         """Why the order is obvious; nothing if it is an assumption."""
@@ -119,13 +123,16 @@ class Narrator:
         version, after = int(known.version[edge]), int(known.next_version[edge])
         key, name, next_name = self.key(version), self.version(version), self.version(after)
         if kind == "wr":
-            saw, seen_list = self._saw(target, version)
+            saw, seen_list = self.saw(target, version)
             return f"{b} read {key} {saw}, {f'and {a} appended {name}' if seen_list else f'which {a} wrote'}"
         replaced = int(graph.chains.following[version]) == after
+        shown_by = int(graph.chains.shown_by[version])
+        if kind == "ww" and replaced and shown_by >= 0:
+            return f"{self._shown(int(graph.txns[shown_by]), version, after)}, where {name} comes before {next_name}"
         if kind == "ww":
             then = "replaced it by" if replaced else "wrote the later version"
             return f"{a} wrote {key} at {name} and {b} {then} {next_name}"
-        saw, seen_list = self._saw(source, version)
+        saw, seen_list = self.saw(source, version)
         if seen_list:
             return f"{a} read {key} {saw} and {b} appended {next_name}"
         if name == INITIAL_NAME:
@@ -133,7 +140,17 @@ class Narrator:
         then = f"replaced {name} by" if replaced else "wrote the later version"
         return f"{a} read {key} {saw} and {b} {then} {next_name}"
 
-    def _saw(self, t: int, version: int) -> tuple[str, bool]:
+    def _shown(self, t: int, version: int, after: int) -> str:
+        """That a transaction read a list which has both of two versions."""
+        resolved = self.resolved
+        shows = [
+            {version, after} <= set(resolved.list_version[start:end].tolist())
+            for start, end in pairwise(resolved.list_start)
+        ]
+        op = int(resolved.list_op[np.flatnonzero((resolved.list_txn == t) & shows)[0]])
+        return f"{self.cast.label(t)} read {self.key(version)} as {self.cast.seen(op)}"
+
+    def saw(self, t: int, version: int) -> tuple[str, bool]:
         """What a transaction saw of a key when it saw this version, and whether that was a list."""
         reads = (self.resolved.read_txn == t) & (self.resolved.read_version == version)
         op = int(self.resolved.read_op[np.flatnonzero(reads)[0]])

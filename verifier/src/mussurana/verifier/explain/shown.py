@@ -7,19 +7,20 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from mussurana.verifier.history import NO_ROW, NO_VALUE, UNKNOWN_TIME, History, Ints, Kind, Status
+from mussurana.verifier.history import NO_ROW, NO_VALUE, UNKNOWN_TIME, WALL_CLOCK_NS_MIN, History, Ints, Kind, Status
 from mussurana.verifier.verdict import ShownOperation, ShownTransaction
 
 OPERATIONS_SHOWN_MAX = 12  # of a longer transaction only those on keys that the story speaks of are shown
 
 _STATUS = {Status.COMMITTED: "committed", Status.ABORTED: "aborted", Status.IN_DOUBT: "in doubt"}
-_CLOCK_STARTS_NS = 10**17  # below this (1973) a time is not a date but counts from the start of the recording
 
 
 def time_words(time_ns: int) -> str:
-    if time_ns < _CLOCK_STARTS_NS:
-        return f"{time_ns / 1e9:.6g} s"
-    return datetime.fromtimestamp(time_ns / 1e9, UTC).strftime("%H:%M:%S.%f")
+    """To the microsecond: clocks may be known to be that close, and then two times must not look the same."""
+    seconds, microseconds = divmod(time_ns // 1000, 10**6)
+    if time_ns < WALL_CLOCK_NS_MIN:
+        return f"{time_ns / 1e9:.6f}".rstrip("0").rstrip(".") + " s"
+    return f"{datetime.fromtimestamp(seconds, UTC):%H:%M:%S}.{microseconds:06d}"
 
 
 @dataclass(frozen=True)

@@ -7,55 +7,20 @@ What remains is minimal: without any one of them an order exists.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import numpy as np
 
+from mussurana.verifier.engine.cycles import suspects
 from mussurana.verifier.engine.decide import Decision, decide
 from mussurana.verifier.engine.problem import Solver
-from mussurana.verifier.engine.resolve import Resolved, restrict
-from mussurana.verifier.explain.cycles import Paths
+from mussurana.verifier.engine.resolve import Resolved, restrict, with_observers
 from mussurana.verifier.history import History, Ints, Kind, ranges
 from mussurana.verifier.verdict import Settings
 
 SHRINK_CALLS_MAX = (
     2_000  # each decides a small history in about a millisecond; what is left then is a proof all the same
 )
-
-
-def suspects(decision: Decision) -> list[Ints]:
-    """Sets of transactions (numbers in the history) that probably are refused on their own, smallest first."""
-    graph, pruned = decision.graph, decision.pruned
-    if graph.chains.clash is not None:
-        writers = [int(graph.version_txn[v]) for v in graph.chains.clash if graph.version_txn[v] >= 0]
-        return [graph.txns[[*writers, *graph.chains.clash_shown_by]]]
-    assert pruned is not None
-    paths = Paths(pruned)
-    if pruned.cyclic:
-        cycle = paths.shortest_cycle()
-        assert cycle is not None
-        return [graph.txns[sorted(paths.support(cycle))]]
-    assert decision.leftover is not None
-    found = []
-    for nodes in (decision.blamed, decision.leftover.nodes):
-        inside = np.zeros(graph.node_count, bool)
-        inside[nodes] = True
-        derived = np.arange(pruned.derived_start[0], len(pruned.edges.source))
-        derived = derived[inside[pruned.edges.source[derived]] & inside[pruned.edges.target[derived]]]
-        txns = set(graph.node_txn[nodes].tolist()) - {-1}
-        found.append(graph.txns[sorted(txns | paths.support(derived.tolist()))])
-    return found
-
-
-def with_observers(resolved: Resolved, txns: Iterable[int]) -> Ints:
-    """The same transactions and, for those in doubt, the ones that show that they took effect."""
-    found = set()
-    for start in txns:
-        txn = int(start)
-        while txn >= 0 and txn not in found:
-            found.add(txn)
-            txn = int(resolved.seen_by[txn])
-    return np.array(sorted(found), np.int64)
 
 
 def with_rival_writers(resolved: Resolved, txns: Ints) -> Ints:

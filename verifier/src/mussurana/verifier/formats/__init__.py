@@ -15,7 +15,6 @@ __all__ = ["FORMATS", "Format", "detect", "load", "save"]
 
 @dataclass(frozen=True)
 class Format:
-    description: str
     hint: str  # how the path of such a history looks, for people
     suffixes: tuple[str, ...]  # ends of file names that say which format it is
     read: Callable[[Path], History]
@@ -23,14 +22,14 @@ class Format:
 
 
 FORMATS: dict[str, Format] = {
-    "mussurana": Format("our own: columns, checksums", "*.mus", (".mus",), native.read, native.write),
-    "cobra": Format("Cobra client logs", "a folder with T*.log", (), cobra.read, cobra.write),
-    "dbcop": Format("dbcop", "history.bincode, or its folder", (".bincode",), dbcop.read, dbcop.write),
-    "elle-edn": Format("Jepsen / Elle, EDN", "*.edn", (".edn",), elle.read_edn, elle.write_edn),
-    "elle-json": Format("Jepsen / Elle, JSON", "*.json", (".json", ".jsonl"), elle.read_json, elle.write_json),
-    "spool": Format("what collectors recorded", "a folder with *.seg, or with folders of them", (), spool.read, None),
-    "text": Format("r(k,v,s,t) of PolySI, Plume, AWDIT", "*.txt", (".txt",), text.read, text.write),
-    "viper": Format("Viper JSON logs", "a folder with J*.log, or with json/J*.log", (), viper.read, viper.write),
+    "mussurana": Format("*.mus", (".mus",), native.read, native.write),
+    "cobra": Format("a folder with *.log", (), cobra.read, cobra.write),
+    "dbcop": Format("history.bincode, or its folder", (".bincode",), dbcop.read, dbcop.write),
+    "elle-edn": Format("*.edn", (".edn",), elle.read_edn, elle.write_edn),
+    "elle-json": Format("*.json, *.jsonl", (".json", ".jsonl"), elle.read_json, elle.write_json),
+    "spool": Format("a folder with *.seg, or with folders of them", (), spool.read, None),
+    "text": Format("*.txt", (".txt",), text.read, text.write),
+    "viper": Format("a folder with J*.log, or with json/J*.log", (), viper.read, viper.write),
 }
 
 
@@ -74,6 +73,8 @@ def detect(path: str | PathLike[str]) -> str:
     try:
         if place.is_dir():
             name = _of_folder(place)
+        elif place.exists() and not place.is_file():
+            raise HistoryError(f"{place}: what is read from here cannot be read twice, so say which format it has")
         elif place.exists():
             with place.open("rb") as file:
                 start = file.read(4096)

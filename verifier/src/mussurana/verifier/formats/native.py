@@ -63,6 +63,7 @@ BEGIN, BEGUN, COMMIT, COMMITTED, PREVIOUS, LISTS = (1 << bit for bit in range(6)
 TIMES = (BEGIN, BEGUN, COMMIT, COMMITTED)
 
 TXNS_PER_BLOCK = 65_536
+PIECE_BYTES = 1 << 24  # read at once; blocks are seldom larger
 """Large enough for the header to cost nothing, small enough for a reader to hold one block of any history."""
 
 Column = npt.NDArray[Any]
@@ -378,11 +379,11 @@ COLUMNS: dict[str, Any] = {
 
 def read(path: Path) -> History:
     with path.open("rb") as file:
-        return read_stream(file, path, path.stat().st_size)
+        return read_stream(file, path)
 
 
-def read_stream(file: BinaryIO, path: Path, size: int) -> History:
-    """Read block by block; `path` is for messages, `size` is how many bytes there are."""
+def read_stream(file: BinaryIO, path: Path) -> History:
+    """Read block by block; `path` is for messages."""
     reader = Reader(path)
     _read_header(path, file.read(FILE_HEADER.size))
     at = FILE_HEADER.size
@@ -390,9 +391,9 @@ def read_stream(file: BinaryIO, path: Path, size: int) -> History:
     while head := file.read(BLOCK_HEADER.size):
         kind, length = _read_block_header(path, head, at, number)
         at += BLOCK_HEADER.size
-        if length > size - at:
-            raise bad_byte(path, at, f"{kind} block: expected {length} bytes, but the file ends after {size - at}")
-        content = file.read(length)
+        content = _read_content(file, length)
+        if len(content) < length:
+            raise bad_byte(path, at, f"{kind} block: expected {length} bytes, but the file ends after {len(content)}")
         if zlib.crc32(content) != struct.unpack_from("<I", head, 16)[0]:
             raise bad_byte(path, at, f"{kind} block: the checksum of its content is wrong; the file is damaged")
         reader.take(Payload(path, kind, content, at))
@@ -401,6 +402,14 @@ def read_stream(file: BinaryIO, path: Path, size: int) -> History:
     if not reader.done:
         raise bad_byte(path, at, "expected another block, but the file ends without a DONE block; it is cut off")
     return reader.finish()
+
+
+def _read_content(file: BinaryIO, length: int) -> bytes:
+    """So many bytes, or what there is. In pieces: asked for too many at once, Python makes room for all of them."""
+    content = file.read(min(length, PIECE_BYTES))
+    while len(content) < length and (piece := file.read(min(length - len(content), PIECE_BYTES))):
+        content += piece
+    return content
 
 
 def _read_header(path: Path, head: bytes) -> None:

@@ -9,7 +9,7 @@ attributes hold numbers and words of this module.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
@@ -215,8 +215,7 @@ def _draw_case(picture: Picture, case: Case, name: str) -> _Drawing:
     for number, (step, routed) in enumerate(zip(case.steps, layout.routes, strict=True)):
         parts.append(_edge(number, step, routed, shift, name, picture))
     kinds = list(dict.fromkeys(step.kind for step in case.steps))
-    legend = _legend(kinds, layout.height + 14)
-    legend_width = max((cells(KIND_MEANING[kind]) for kind in kinds), default=0) * _CELL + 160
+    legend, legend_width = _legend(kinds, layout.height + 14)
     height = layout.height + (14 + _LINE * len(kinds) + 8 if kinds else 8)
     return _Drawing("".join(parts) + legend, max(lanes_right + _MARGIN, legend_width, _PICTURE_WIDTH_MIN), height)
 
@@ -324,13 +323,16 @@ def _rounded(points: list[tuple[float, float]]) -> str:
     return "".join(path)
 
 
-def _legend(kinds: Iterable[EdgeKind], y: float) -> str:
-    """A line for each kind of edge in the picture."""
+def _legend(kinds: Sequence[EdgeKind], y: float) -> tuple[str, float]:
+    """A line for each kind of edge in the picture, and how wide it is with its margins."""
     rows = []
+    words_left = _MARGIN + 40
+    meaning_left = words_left + (max((cells(KIND_WORDS[kind]) for kind in kinds), default=0) + 2) * _CELL
     for kind in kinds:
         y += _LINE
         sample = f"M{_MARGIN:.1f} {y - 4:.1f}h30"
-        words = _text(_MARGIN + 40, y, KIND_WORDS[kind], "word name")
-        meaning = _text(_MARGIN + 40 + 12 * _CELL, y, KIND_MEANING[kind], "muted")
+        words = _text(words_left, y, KIND_WORDS[kind], "word name")
+        meaning = _text(meaning_left, y, KIND_MEANING[kind], "muted")
         rows.append(f'<g class="{kind}"><path class="run" d="{sample}"/>{words}{meaning}</g>')
-    return "".join(rows)
+    meaning_width = max((cells(KIND_MEANING[kind]) for kind in kinds), default=0) * _CELL
+    return "".join(rows), meaning_left + meaning_width + _MARGIN

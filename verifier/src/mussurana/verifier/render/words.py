@@ -12,6 +12,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
+from mussurana.verifier.history import WALL_CLOCK_NS_MIN
 from mussurana.verifier.verdict import (
     Accepted,
     Counterexample,
@@ -45,8 +46,6 @@ KIND_MEANING: dict[EdgeKind, str] = {
 
 _VERBS = {"read": "read", "write": "wrote", "append": "added"}
 
-# A clock that started before 1990 counts from the start of a test, not from 1970.
-_WALL_CLOCK_NS_MIN = 631_152_000 * 10**9
 _WALL_CLOCK_NS_MAX = 253_402_300_799 * 10**9  # the last second that `datetime` knows
 
 # Categories that steer terminals and bidirectional text or have no place in XML: control, format, surrogate,
@@ -240,7 +239,7 @@ class Clock:
     def __init__(self, transactions: Iterable[ShownTransaction]) -> None:
         times = {t for txn in transactions for t in (txn.begin_ns, txn.committed_ns) if t is not None}
         self.known = bool(times)
-        self.is_wall_clock = bool(times) and min(times) >= _WALL_CLOCK_NS_MIN and max(times) <= _WALL_CLOCK_NS_MAX
+        self.is_wall_clock = bool(times) and min(times) >= WALL_CLOCK_NS_MIN and max(times) <= _WALL_CLOCK_NS_MAX
         self._digits = next(d for d in (3, 6, 9) if d == 9 or len({t // 10 ** (9 - d) for t in times}) == len(times))
         days = {t // (86_400 * 10**9) for t in times} if self.is_wall_clock else set()
         self._one_day = len(days) == 1

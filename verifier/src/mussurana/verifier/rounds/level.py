@@ -7,13 +7,13 @@ from time import perf_counter
 
 import numpy as np
 
+from mussurana.verifier.engine.cycles import Paths
 from mussurana.verifier.engine.decide import Decision, decide
 from mussurana.verifier.engine.graph import Graph, build_graph, keeps_sessions
 from mussurana.verifier.engine.prune import Pruned
 from mussurana.verifier.engine.realtime import event_times
 from mussurana.verifier.engine.resolve import NEVER_WRITTEN, Resolved, resolve
 from mussurana.verifier.explain import explain, explain_impossible
-from mussurana.verifier.explain.cycles import Paths
 from mussurana.verifier.history import UNKNOWN_TIME, Ints, Kind, ranges
 from mussurana.verifier.levels import LEVELS
 from mussurana.verifier.rounds.batch import ABORTED, COMMITTED, IN_DOUBT, PAST_VERSION, Batch

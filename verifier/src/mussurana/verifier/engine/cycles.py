@@ -6,7 +6,9 @@ Edges that pruning derived are not facts by themselves: each follows from a path
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,6 +16,10 @@ from mussurana.verifier.engine.arrays import adjacency
 from mussurana.verifier.engine.components import strong_components
 from mussurana.verifier.engine.prune import Pruned
 from mussurana.verifier.engine.reach import shortest_path
+from mussurana.verifier.history import Ints
+
+if TYPE_CHECKING:
+    from mussurana.verifier.engine.decide import Decision
 
 CYCLE_STARTS_MAX = 64  # nodes from which a shortest cycle is looked for; each costs one search of the graph
 
@@ -47,13 +53,15 @@ class Paths:
 
     def shortest_cycle(self, edges_before: int | None = None) -> list[int] | None:
         """A shortest cycle among those through a sample of the nodes on cycles, or None if there is none."""
+        return min(self.cycles(edges_before), key=len, default=None)
+
+    def cycles(self, edges_before: int | None = None) -> Iterator[list[int]]:
+        """The edges of a shortest cycle through each of a sample of the nodes on cycles."""
         on_cycle = self.nodes_on_cycles()
-        best: list[int] | None = None
         for node in on_cycle[:: max(1, len(on_cycle) // CYCLE_STARTS_MAX)]:
             found = self.path(int(node), int(node), edges_before)
-            if found is not None and (best is None or len(found) < len(best)):
-                best = found
-        return best
+            if found is not None:
+                yield found
 
     def nodes_on_cycles(self) -> np.ndarray:
         component, count = strong_components(self.pruned.graph.node_count, self._out[0], self._out[1])
@@ -124,3 +132,35 @@ class Paths:
             txns |= {int(graph.version_txn[version]), int(graph.chains.shown_by[version])} - {-1}
             version = -1 if last else int(graph.chains.following[version])
         return txns
+
+
+def suspects(decision: Decision) -> list[Ints]:
+    """Sets of transactions (numbers in the history) that probably are refused on their own, smallest first."""
+    graph, pruned = decision.graph, decision.pruned
+    if graph.chains.clash is not None:
+        writers = [int(graph.version_txn[v]) for v in graph.chains.clash if graph.version_txn[v] >= 0]
+        return [graph.txns[[*writers, *graph.chains.clash_shown_by]]]
+    assert pruned is not None
+    paths = Paths(pruned)
+    if pruned.cyclic:
+        cycle = paths.shortest_cycle()
+        assert cycle is not None
+        return [graph.txns[sorted(paths.support(cycle))]]
+    assert decision.leftover is not None
+    found = []
+    for nodes in (decision.blamed, decision.leftover.nodes):
+        inside = np.zeros(graph.node_count, bool)
+        inside[nodes] = True
+        derived = np.arange(pruned.derived_start[0], len(pruned.edges.source))
+        derived = derived[inside[pruned.edges.source[derived]] & inside[pruned.edges.target[derived]]]
+        txns = set(graph.node_txn[nodes].tolist()) - {-1}
+        found.append(graph.txns[sorted(txns | paths.support(derived.tolist()))])
+    return found
+
+
+def all_suspects(decision: Decision) -> Ints:
+    """Transactions (numbers in the history) of many contradictions at once, where there are many."""
+    if decision.pruned is None or not decision.pruned.cyclic:
+        return suspects(decision)[0]
+    paths = Paths(decision.pruned)
+    return decision.graph.txns[sorted(paths.support([edge for cycle in paths.cycles() for edge in cycle]))]
