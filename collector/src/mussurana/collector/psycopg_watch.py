@@ -7,6 +7,7 @@ generators, as in psycopg itself, so that it is the same for sync and async.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Generator
 from time import perf_counter, time_ns
 from typing import Any
@@ -90,6 +91,7 @@ class Watch:
         self.commit_sent = False
         self.implicit = False  # the transaction is a statement's own, or that of a pipeline
         self.implicit_failed = False
+        self.awaited: deque[Any] = deque()  # cursors whose answers a pipeline will bring, in this order
         self.streamed = False  # rows came one by one, and a pipeline would go on so
         self.suspect: tuple[Plan, Any, Any] | None = None  # refused in a transaction; what was sent, and the original
 
@@ -130,7 +132,11 @@ class Watch:
         (plan, *queries), self.suspect = self.suspect, None
         taken = []
         for query in queries:
-            self.pgconn.send_query_params(b"EXPLAIN " + query.query, query.params, query.types, query.formats)
+            text = b"EXPLAIN " + query.query
+            if query.types:
+                self.pgconn.send_query_params(text, query.params, query.types, query.formats)
+            else:  # there are no parameters, or the cursor has put them into the text
+                self.pgconn.send_query_params(text, None)
             results = yield from generators.execute(self.pgconn)
             taken.append(results[-1].status == TUPLES_OK)
         if taken == [False, True]:
@@ -255,7 +261,7 @@ class Watch:
             return None
         if type(query) is not str:
             query = self._text(query, context)
-        style = (RAW if raw else FORMAT) if params is not None else NONE
+        style = RAW if raw else FORMAT if params is not None else NONE
         plan = plans.caches[style].get(query)
         if plan is None:
             plan = plans.find(query, style)
@@ -412,10 +418,14 @@ class Watch:
         try:
             plan = plan or cursor._mussurana_plan
             if plan is not None and self.plans is not None:
-                if may_be_ours(error, plan) and cursor._conn._pipeline is None:  # then see to it after the transaction
+                if may_be_ours(error, plan):  # then see to it after the transaction
                     given = params if plan.injection is None else plan.injection(params, write_id)
                     self.suspect = plan, as_sent(cursor, plan.text, given), as_sent(cursor, query, params)
-                repair_error(error, cursor, plan, query, params, write_id, self.plans.catalog)
+                elif plan.names_columns:  # they may not be what they were
+                    schema_changed(self._database())
+                    self.renew_ns = 0
+                tagged = self.plans.catalog if self.plans.version_column == WID else None
+                repair_error(error, cursor, plan, query, params, write_id, tagged)
         except Exception:
             self.failed()
 
