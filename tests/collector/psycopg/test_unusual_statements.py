@@ -56,7 +56,7 @@ READS = (
     "SELECT * FROM tree NATURAL LEFT JOIN messages ORDER BY 1",
     "SELECT * FROM accounts FULL JOIN tree USING (id) UNION ALL SELECT * FROM accounts JOIN tree USING (id) ORDER BY 1",
     "SELECT * FROM (SELECT * FROM tree t JOIN accounts a USING (balance, id)) s ORDER BY 1",
-    "SELECT * FROM (SELECT * FROM note, tree JOIN accounts USING (id)) s ORDER BY note, s.id",
+    "SELECT * FROM (SELECT * FROM note, tree JOIN accounts USING (id)) s ORDER BY 1, s.id",
     # Rows as a whole, of tables and of subqueries.
     "SELECT q.id FROM (SELECT id, note FROM accounts) q WHERE q.id > 0 AND q IS NOT NULL ORDER BY 1",
     "SELECT id, CASE WHEN q IS NOT NULL THEN 1 END FROM (SELECT id, note FROM accounts) q ORDER BY 1",

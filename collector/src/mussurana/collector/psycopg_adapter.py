@@ -171,14 +171,20 @@ class CursorMixin:
 
     def _start_copy_gen(self: Any, statement: Any, params: Any = None) -> PGen:
         watch: Watch | None = self._conn._mussurana
+        plan, original = None, statement
         if watch is not None and not self._closed:
             yield from _begin(self._conn, watch)
             plan, text, params, _ = _prepare(self, watch, statement, params)
+            self._mussurana_plan = None
             if plan is not None and plan.text != plan.original:
                 statement = text
             watch.expected = True
-            self._mussurana_plan = None
-        yield from super()._start_copy_gen(statement, params)  # type: ignore[misc]
+        try:
+            yield from super()._start_copy_gen(statement, params)  # type: ignore[misc]
+        except BaseException as error:
+            if watch is not None and plan is not None:
+                watch.statement_raised(error, self, plan, original, params, 0)
+            raise
 
     def _make_row_maker(self: Any) -> Any:
         plan: Plan | None = self._mussurana_plan

@@ -29,7 +29,7 @@ from mussurana.verifier.rounds.outcome import Gauges, RoundOutcome, VerdictName,
 from mussurana.verifier.rounds.window import Names
 from mussurana.verifier.verdict import Settings, ShownTransaction
 from mussurana.wire import COUNTER_BITS, FENCE_KEY, XID_TAG, counter_of, tag_of
-from mussurana.wire.history_pb2 import Fragment, SessionEvent
+from mussurana.wire.history_pb2 import Coverage, Fragment, SessionEvent
 
 COUNTER_END = 1 << COUNTER_BITS
 
@@ -97,7 +97,8 @@ class Verifier:
         self.admission = Admission(self.limits.waiting_txns_max)
         self.lost = LostVersions()
         self.key_names: dict[int, str] = {}
-        self.unchecked = dict.fromkeys(("absent", "unfenced"), 0)
+        self.tainted_tables: set[str] = set()  # that somebody wrote to unseen; an empty name stands for all
+        self.unchecked = dict.fromkeys(("absent", "unfenced", "tainted"), 0)
         self.lost_txns = 0
         self.lost_fragments = 0
         self.rounds = 0
@@ -133,6 +134,7 @@ class Verifier:
         known.sealed_ns = max(known.sealed_ns, fragment.sealed_ns)
         self.unchecked["absent"] += decoded.absent_reads
         self._learn_names(known, fragment)
+        self._learn_taints(fragment)
         for event in fragment.session_event:
             if event.what == SessionEvent.OPEN:
                 self._open(known, event, received_ns)
@@ -205,6 +207,27 @@ class Verifier:
             known.statements[statement.number] = statement.text
         while len(known.statements) > NAMES_MAX:
             del known.statements[next(iter(known.statements))]
+
+    def _learn_taints(self, fragment: Fragment) -> None:
+        """Reads of a table that somebody writes to unseen prove nothing any more, in any process."""
+        unobserved = [seen for seen in fragment.coverage if seen.observed == Coverage.UNOBSERVED_WRITE]
+        tables = {seen.table for seen in unobserved if seen.statement_count} - self.tainted_tables
+        if tables:
+            self.tainted_tables |= tables
+            for level in self.levels:
+                level.retained = level.retained.without_reads(self._is_tainted(level.retained.key))
+
+    def _is_tainted(self, key: Ints) -> npt.NDArray[np.bool_]:
+        """Of each key, whether it is of a table that somebody wrote to unseen, or may be."""
+        if not self.tainted_tables:
+            return np.zeros(len(key), bool)
+        prefixes = tuple(f"{table}/" for table in self.tainted_tables)
+        every = "" in self.tainted_tables
+        keys, at = np.unique(key, return_inverse=True)
+        names = [self.key_names.get(number) for number in keys.tolist()]
+        found = np.array([every or name is None or name.startswith(prefixes) for name in names], bool)
+        tainted: npt.NDArray[np.bool_] = (found & (keys != FENCE_KEY))[at]
+        return tainted
 
     def _learn_tag(self, known: Collector, tag: int) -> None:
         self.tags[tag] = known.id
@@ -358,6 +381,9 @@ class Verifier:
             batch = batch.select(~left_out)
         if chain_begin_ns != UNKNOWN_TIME:
             batch = self._begin_chain(batch, chain_begin_ns)
+        tainted = self._is_tainted(batch.key)
+        self.unchecked["tainted"] += int(np.count_nonzero(tainted & (batch.kind == Kind.READ)))
+        batch = batch.without_reads(tainted)
         fenced = np.zeros(len(batch), bool)
         fenced[batch.op_txn[batch.key == FENCE_KEY]] = True
         fenced &= batch.status == COMMITTED  # one in doubt took effect before whoever saw it ended
@@ -535,6 +561,7 @@ class Verifier:
             + max((level.left_out_txns for level in self.levels), default=0),
             unchecked_reads={
                 "absent": self.unchecked["absent"],
+                "tainted": self.unchecked["tainted"],
                 "lost": max((level.unchecked_reads for level in self.levels), default=0),
             },
             lost_txns=self.lost_txns,
