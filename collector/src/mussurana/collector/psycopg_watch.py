@@ -384,23 +384,21 @@ class Watch:
         transactions = self.transactions
         if transactions is None or transactions.txn is None:
             return
-        good = self._goes_on(error)
+        good, refused = self._goes_on(error), self._refused(error)
         control = plan.control if plan is not None else None
         if control is not None and control.what == COMMIT:
             self.commit_sent = False
-            transactions.commit_failed(self._refused(error))
+            transactions.commit_failed(refused)
         elif control is not None and control.what == BEGIN and good and self.pgconn.transaction_status == IDLE:
             transactions.end(ABORTED)
         elif self.implicit:
             self.implicit = False
-            if good and isinstance(error, Exception):  # refused by psycopg or by the server, and not interrupted
-                transactions.end(ABORTED)
-            else:
-                if write_id:
-                    transactions.lose([write_id])
-                transactions.end(IN_DOUBT)
+            transactions.lose([write_id] if write_id and not refused else ())
+            transactions.end(ABORTED if refused else IN_DOUBT)
         elif not good:
             transactions.lost()
+        elif write_id and not refused:
+            transactions.lose([write_id])  # a row factory raised, say: what was written is there
         elif plan is not None and plan.controls and self.pgconn.transaction_status == IDLE:
             # Some of several statements in one text ran; whether a COMMIT was among them is not known.
             transactions.end(IN_DOUBT if any(each and each.what == COMMIT for each in plan.controls) else ABORTED)
