@@ -11,10 +11,12 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
+import pytest
+
 from mussurana.collector.abandoned import complete
 from mussurana.collector.recorder import Recorder
 from mussurana.collector.spool import DESTINATION, LOCK, Destination, folders, make_folder, try_lock
-from mussurana.wire import counter_of, tag_of
+from mussurana.wire import counter_of, segments, tag_of
 from tests.collector.recording.ingest import Ingest, eventually
 from tests.collector.recording.observed import (
     column,
@@ -127,8 +129,11 @@ def test_a_living_process_keeps_its_spool(recorder: Recorder, spool: Path) -> No
     assert [try_lock(folder / LOCK) for folder in folders(spool)] == [None]
 
 
-def test_completing_a_spool_twice_adds_nothing(spool: Path) -> None:
+@pytest.mark.parametrize("killed_at_start", [False, True])
+def test_completing_a_spool_twice_adds_nothing(spool: Path, killed_at_start: bool) -> None:
     kill_after(program("write_until_killed", spool), 0.1)
+    if killed_at_start:  # when the segment had its header and no record yet
+        os.truncate(next(spool.glob("*/*.seg")), segments.FILE_HEADER.size)
     counts = []
     for _ in range(2):
         complete(folders(spool)[0])

@@ -64,6 +64,8 @@ def complete(folder: Path) -> int:
                 is_open.discard(event.session)
             elif event.what == history_pb2.SessionEvent.OPEN:
                 is_open.add(event.session)
+    if not has_segment:  # it may have begun one, and said which sessions are open, but not have come to its Hello
+        is_open.update(_sessions_at(folder, 1))
     rescued = [txn for txn in read_journal(folder) if not last_written.intersection(_written(txn))]
     if not rescued and not is_open and all(counter == COUNTER_END for counter in settled.values()):
         return last_sequence

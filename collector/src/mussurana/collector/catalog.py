@@ -40,6 +40,7 @@ class Table:
     weakened: str = ""  # why values may change unseen
     key_types: tuple[str, ...] = ()  # of key_columns, as the database calls them: "integer", "uuid", "text"
     key_space: str = ""  # the name that its keys go by: its own, or for a partition that of the whole
+    columns_after: int = 0  # how many were added after ours
     row_security: bool = False  # it has policies; where they apply to the user at hand it is tainted as well
 
 

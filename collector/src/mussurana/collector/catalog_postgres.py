@@ -21,6 +21,7 @@ from mussurana.collector.hidden_writes import (
     effects,
     uses_whole_rows,
 )
+from mussurana.collector.sql.keys import key_expression
 
 # Oids are sent as bigint, since json has no type for them. Everything is sorted, so that equal catalogs are equal.
 _QUERY = """
@@ -193,6 +194,7 @@ class _Reader:
             weakened="; ".join(dict.fromkeys(self.weakened[oid])),
             key_types=tuple(kind for _, kind in keys),
             key_space=key_space(root["schema"], root["name"]),
+            columns_after=_columns_after([name for name, _ in names.values()]),
             row_security=relation["policies"],
         )
 
@@ -205,6 +207,9 @@ class _Reader:
             relation = self.relations[oid]
             if not relation["key"]:
                 self.tainted[oid].append("it has no primary key")
+            for number, name, kind in relation["columns"] or ():
+                if number in (relation["key"] or ()) and key_expression(name, kind, False) is None:
+                    self.tainted[oid].append(f"its key {name} is of type {kind}, for which keys have no name")
             if relation["row_security"]:
                 # RETURNING would fail where the policies for reading do not let the new row through.
                 self.tainted[oid].append("row security applies to this user")
@@ -332,3 +337,9 @@ def _recorded_behind(uses: list[list[int]], recorded: set[int]) -> dict[int, set
             waiting += new
         behind[view] = seen & recorded
     return behind
+
+
+def _columns_after(names: list[str]) -> int:
+    """How many columns stand behind ours, if we have any."""
+    ours = [index for index, name in enumerate(names) if name in HIDDEN_COLUMNS]
+    return len(names) - 1 - ours[-1] if ours else 0

@@ -25,7 +25,7 @@ from typing import Any
 
 import psycopg
 from psycopg import errors as e
-from psycopg import pq, waiting
+from psycopg import generators, pq, waiting
 from psycopg._connection_base import BaseConnection
 from psycopg._cursor_base import BaseCursor
 from psycopg._pipeline_base import BasePipeline
@@ -33,7 +33,7 @@ from psycopg._queries import PostgresRawQuery
 from psycopg._server_cursor_base import ServerCursorMixin
 from psycopg.sql import Composable
 
-from mussurana.collector.psycopg_errors import may_be_ours
+from mussurana.collector.psycopg_errors import as_sent, may_be_ours
 from mussurana.collector.psycopg_lane import execute_command, execute_known, fits, is_open
 from mussurana.collector.psycopg_results import VisibleResult, layout_of
 from mussurana.collector.psycopg_watch import CLOSING_POLL_SECONDS, PGen, Watch
@@ -142,26 +142,28 @@ class CursorMixin:
             watch.statement_raised(error, self, plan, query, params, write_id)
             raise
         watch.streamed = True
-        self._mussurana_stream = (plan, write_id)
+        self._mussurana_stream = (plan, write_id, query, params)
 
     def _stream_fetchone_gen(self: Any, first: bool) -> PGen:
         watch: Watch | None = self._conn._mussurana
-        plan, write_id = getattr(self, "_mussurana_stream", (None, 0))
+        plan, write_id, query, params = getattr(self, "_mussurana_stream", _NO_STREAM)
         try:
             result = yield from super()._stream_fetchone_gen(first)  # type: ignore[misc]
         except BaseException as error:
             if watch is not None:
-                watch.statement_failed_safely(error, plan, write_id)
+                watch.statement_raised(error, self, plan, query, params, write_id)
             raise
         if watch is None or (plan := plan or self._mussurana_plan) is None:
             return result
+        if plan.quiet:
+            yield from _end_stream(self, watch, plan, result, write_id)
         if result is not None and plan.strips and not first:
             _show_safely(self, plan, result)
         try:
             if result is not None:
                 watch.record(plan, result, write_id, None)
             else:
-                self._mussurana_stream = (None, 0)
+                self._mussurana_stream = _NO_STREAM
                 if watch.implicit:
                     watch.end_implicit(True)
         except Exception:
@@ -170,14 +172,20 @@ class CursorMixin:
 
     def _start_copy_gen(self: Any, statement: Any, params: Any = None) -> PGen:
         watch: Watch | None = self._conn._mussurana
+        plan, original = None, statement
         if watch is not None and not self._closed:
             yield from _begin(self._conn, watch)
             plan, text, params, _ = _prepare(self, watch, statement, params)
+            self._mussurana_plan = None
             if plan is not None and plan.text != plan.original:
                 statement = text
             watch.expected = True
-            self._mussurana_plan = None
-        yield from super()._start_copy_gen(statement, params)  # type: ignore[misc]
+        try:
+            yield from super()._start_copy_gen(statement, params)  # type: ignore[misc]
+        except BaseException as error:
+            if watch is not None and plan is not None:
+                watch.statement_raised(error, self, plan, original, params, 0)
+            raise
 
     def _make_row_maker(self: Any) -> Any:
         plan: Plan | None = self._mussurana_plan
@@ -241,6 +249,28 @@ class ServerCursorHooks(CursorMixin):
             except Exception:
                 watch.failed()
         return rows
+
+
+_NO_STREAM = (None, 0, "", None)
+
+
+def _end_stream(cursor: Any, watch: Watch, plan: Plan, result: Any, write_id: int) -> PGen:
+    """A statement that returns rows only because of us was asked for rows: it has run, and psycopg complains."""
+    results = [result] if result is not None else []
+    while result is not None:
+        result = yield from generators.fetch(cursor._pgconn)
+        if result is not None and result.ntuples:
+            results.append(result)
+    try:
+        for each in results:
+            watch.record(plan, each, write_id, None)
+        if watch.implicit:
+            watch.end_implicit(True)
+    except Exception:
+        watch.failed_control()
+    cursor._mussurana_stream = _NO_STREAM
+    cursor._reset()
+    raise e.ProgrammingError("the operation in stream() didn't produce a result")
 
 
 def _tag_and_execute(
@@ -414,6 +444,7 @@ def _await(cursor: Any, watch: Watch, plan: Plan, write_id: int, params: Any) ->
         place = len(transactions.txn.observations)
         transactions.txn.observations.append((extract_lost, write_id) if write_id else (_nothing,))
     pending.append((plan, write_id, params, place))
+    watch.awaited.append(cursor)
 
 
 def _nothing(observation: Any, sink: Any) -> None:
@@ -453,7 +484,7 @@ def _execute_many(
         else:
             watch.unknown(query)
         plan, cursor._mussurana_plan = None, _STRIP
-    if plan is None or not (plan.observes or plan.strips):
+    if plan is None or not (plan.observes or plan.strips or plan.text != plan.original):
         watch.expected = True
         yield from execute(query, params_seq, returning)
         return
@@ -461,7 +492,7 @@ def _execute_many(
     cursor._mussurana_pending = deque()
     watch.expected = True
     try:
-        yield from execute(plan.text, _inject_each(cursor, watch, plan, params_seq), returning)
+        yield from execute(plan.text, _inject_each(cursor, watch, plan, query, params_seq), returning)
     except BaseException as error:
         watch.implicit_failed = True
         if watch.pgconn.status != OK:
@@ -483,7 +514,7 @@ def _go_as_written(cursor: Any, watch: Watch, query: Any) -> None:
         watch.failed()
 
 
-def _inject_each(cursor: Any, watch: Watch, plan: Plan, params_seq: Iterable[Any]) -> Iterator[Any]:
+def _inject_each(cursor: Any, watch: Watch, plan: Plan, query: Any, params_seq: Iterable[Any]) -> Iterator[Any]:
     """The parameters of an executemany, each with a write id of its own."""
     for params in params_seq:
         given, write_id = params, 0
@@ -493,12 +524,13 @@ def _inject_each(cursor: Any, watch: Watch, plan: Plan, params_seq: Iterable[Any
                 given = plan.injection(params, write_id)
             _await(cursor, watch, plan, write_id, params)
         except WrongParameters:
-            # The text is under way, so it is too late to send the other one. psycopg will refuse these parameters,
+            # The text is under way, so it is too late to send the other one. psycopg refuses these parameters here,
             # as it would have without us.
-            given = params
+            as_sent(cursor, query, params)
         except Exception:
             watch.failed_after(plan, write_id)
             cursor._mussurana_pending.append((plan, 0, params, -1))  # so that the answers after it find their own
+            watch.awaited.append(cursor)
         yield given
 
 
@@ -596,7 +628,14 @@ class PipelineMixin:
             super()._process_results(queued, results)  # type: ignore[misc]
             return
         if queued is None:
-            super()._process_results(queued, results)  # type: ignore[misc]
+            try:
+                super()._process_results(queued, results)  # type: ignore[misc]
+            except BaseException as error:
+                # That of the PREPARE for the statement whose answer would have come next.
+                if watch.awaited and (pending := watch.awaited[0]._mussurana_pending):
+                    plan, write_id, params, _ = pending[0]
+                    watch.repair(error, watch.awaited[0], plan, plan.original, params, write_id)
+                raise
             if results[0].status == PIPELINE_SYNC:
                 try:
                     watch.synced()
@@ -609,6 +648,8 @@ class PipelineMixin:
             super()._process_results(queued, results)  # type: ignore[misc]
             return
         plan, write_id, params, place = pending.popleft()
+        if watch.awaited:
+            watch.awaited.popleft()
         cursor._mussurana_plan = plan
         try:
             super()._process_results(queued, results)  # type: ignore[misc]
@@ -876,6 +917,7 @@ def _cancel_later(error: asyncio.CancelledError) -> None:
 def _before_pipeline(connection: Any) -> PGen:
     """In a pipeline nothing can be asked and waited for, so what is due runs before."""
     watch: Watch = connection._mussurana
+    watch.awaited.clear()
     if connection.pgconn.status != OK:
         return
     if connection.pgconn.transaction_status == IDLE and watch.due():

@@ -15,7 +15,7 @@ from psycopg import errors as e
 from psycopg._server_cursor_base import ServerCursorMixin
 from psycopg.pq import DiagnosticField
 
-from mussurana.collector.catalog import Catalog
+from mussurana.collector.catalog import Catalog, Table
 from mussurana.collector.sql.plan import Plan
 from mussurana.collector.sql.tokens import POSTGRES, RAW, NotUnderstood, tokenize
 
@@ -23,17 +23,15 @@ from mussurana.collector.sql.tokens import POSTGRES, RAW, NotUnderstood, tokeniz
 DISPLAY_SIZE = 60
 RIGHT_CUT_MIN = 10
 
-# Our columns came last, so they are last in a row, unless columns were added since.
-_ONE_COLUMN = re.compile(r", (?:\d+|null)\)\.$")
-_TWO_COLUMNS = re.compile(r", (?:\d+|null), (?:\d+|null)\)\.$")
+_NUMBER = r", (?:\d+|null)"
 
 _LINE = re.compile(r"^LINE \d+: .*\n *\^", re.MULTILINE)
 
 
 def repair_error(
-    error: BaseException, cursor: Any, plan: Plan, query: Any, params: Any, write_id: int, catalog: Catalog
+    error: BaseException, cursor: Any, plan: Plan, query: Any, params: Any, write_id: int, tagged: Catalog | None
 ) -> None:
-    """Change an error in place, if something of ours is in it."""
+    """Change an error in place, if something of ours is in it. `tagged` has the tables with columns of ours."""
     if not isinstance(error, e.Error) or error.pgresult is None:
         return
     result = error.pgresult
@@ -50,9 +48,9 @@ def repair_error(
             changed[DiagnosticField.STATEMENT_POSITION] = str(place + 1).encode()
             message = _LINE.sub(lambda _: shown_line(original, place), message, count=1)
     detail, name = error.diag.message_detail, error.diag.table_name
-    table = catalog.table(name, error.diag.schema_name) if name else None
+    table = tagged.table(name, error.diag.schema_name) if name and tagged is not None else None
     if detail is not None and table is not None and detail.startswith("Failing row contains"):
-        shorter = (_TWO_COLUMNS if table.has_prev else _ONE_COLUMN).sub(").", detail)
+        shorter = without_versions(detail, table, write_id)
         if shorter != detail:
             changed[DiagnosticField.MESSAGE_DETAIL] = shorter.encode(error._encoding)
             message = message.replace(detail, shorter)
@@ -61,12 +59,21 @@ def repair_error(
         error.args = (message, *error.args[1:])
 
 
+def without_versions(detail: str, table: Table, write_id: int) -> str:
+    """What is said of a row, without our columns."""
+    if write_id:
+        return re.sub(rf", {write_id}\b{_NUMBER if table.has_prev else ''}(?=[,)])", "", detail, count=1)
+    after = ", [^,]*" * table.columns_after
+    return re.sub(rf"{_NUMBER * (1 + table.has_prev)}({after}\)\.)$", r"\1", detail)
+
+
 def may_be_ours(error: BaseException, plan: Plan | None) -> bool:
     """Whether the database may have refused a statement because of what we made of it, before it did anything.
 
-    Class 42 has all that is wrong with names, rights and syntax, and 0A what the server cannot do.
+    Class 42 has all that is wrong with names, rights and syntax, and 0A what the server cannot do. Where columns had to
+    be named it is not: as it was written, such a statement might succeed and write to our column.
     """
-    changed = plan is not None and plan.control is None and plan.text != plan.original
+    changed = plan is not None and plan.control is None and plan.text != plan.original and not plan.names_columns
     return changed and isinstance(error, e.Error) and (error.sqlstate or "")[:2] in ("42", "0A")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import deque
 from collections.abc import Generator
 from time import monotonic, perf_counter, time_ns
 from typing import Any
@@ -99,6 +100,7 @@ class Watch:
         self.commit_sent = False
         self.implicit = False  # the transaction is a statement's own, or that of a pipeline
         self.implicit_failed = False
+        self.awaited: deque[Any] = deque()  # cursors whose answers a pipeline will bring, in this order
         self.streamed = False  # rows came one by one, and a pipeline would go on so
         self.suspect: tuple[Plan, Any, Any] | None = None  # refused in a transaction; what was sent, and the original
 
@@ -139,7 +141,11 @@ class Watch:
         (plan, *queries), self.suspect = self.suspect, None
         taken = []
         for query in queries:
-            self.pgconn.send_query_params(b"EXPLAIN " + query.query, query.params, query.types, query.formats)
+            text = b"EXPLAIN " + query.query
+            if query.types:
+                self.pgconn.send_query_params(text, query.params, query.types, query.formats)
+            else:  # there are no parameters, or the cursor has put them into the text
+                self.pgconn.send_query_params(text, None)
             results = yield from generators.execute(self.pgconn)
             taken.append(results[-1].status == TUPLES_OK)
         if taken == [False, True]:
@@ -305,7 +311,7 @@ class Watch:
             return None
         if type(query) is not str:
             query = self._text(query, context)
-        style = (RAW if raw else FORMAT) if params is not None else NONE
+        style = RAW if raw else FORMAT if params is not None else NONE
         plan = plans.caches[style].get(query)
         if plan is None:
             plan = plans.find(query, style)
@@ -428,23 +434,21 @@ class Watch:
         transactions = self.transactions
         if transactions is None or transactions.txn is None:
             return
-        good = self._goes_on(error)
+        good, refused = self._goes_on(error), self._refused(error)
         control = plan.control if plan is not None else None
         if control is not None and control.what == COMMIT:
             self.commit_sent = False
-            transactions.commit_failed(self._refused(error))
+            transactions.commit_failed(refused)
         elif control is not None and control.what == BEGIN and good and self.pgconn.transaction_status == IDLE:
             transactions.end(ABORTED)
         elif self.implicit:
             self.implicit = False
-            if good and isinstance(error, Exception):  # refused by psycopg or by the server, and not interrupted
-                transactions.end(ABORTED)
-            else:
-                if write_id:
-                    transactions.lose([write_id])
-                transactions.end(IN_DOUBT)
+            transactions.lose([write_id] if write_id and not refused else ())
+            transactions.end(ABORTED if refused else IN_DOUBT)
         elif not good:
             transactions.lost()
+        elif write_id and not refused:
+            transactions.lose([write_id])  # a row factory raised, say: what was written is there
         elif plan is not None and plan.controls and self.pgconn.transaction_status == IDLE:
             # Some of several statements in one text ran; whether a COMMIT was among them is not known.
             transactions.end(IN_DOUBT if any(each and each.what == COMMIT for each in plan.controls) else ABORTED)
@@ -462,10 +466,14 @@ class Watch:
         try:
             plan = plan or cursor._mussurana_plan
             if plan is not None and self.plans is not None:
-                if may_be_ours(error, plan) and cursor._conn._pipeline is None:  # then see to it after the transaction
+                if may_be_ours(error, plan):  # then see to it after the transaction
                     given = params if plan.injection is None else plan.injection(params, write_id)
                     self.suspect = plan, as_sent(cursor, plan.text, given), as_sent(cursor, query, params)
-                repair_error(error, cursor, plan, query, params, write_id, self.plans.catalog)
+                elif plan.names_columns:  # they may not be what they were
+                    schema_changed(self._database())
+                    self.renew_ns = 0
+                tagged = self.plans.catalog if self.plans.version_column == WID else None
+                repair_error(error, cursor, plan, query, params, write_id, tagged)
         except Exception:
             self.failed()
 

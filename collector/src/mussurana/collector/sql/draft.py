@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from mussurana.collector.catalog import PREVIOUS_WID, WID, Catalog, Table
 from mussurana.collector.coverage import FULL, PARTIAL, UNOBSERVED_READ, UNOBSERVED_WRITE, Key
 from mussurana.collector.sql.keys import is_nameable, key_expression
-from mussurana.collector.sql.query import Item, Select, Source
+from mussurana.collector.sql.query import Item, Select, Source, cte_scopes
 from mussurana.collector.sql.splice import Splice
 from mussurana.collector.sql.tokens import SQLITE, Placeholder, Token
 
@@ -37,8 +37,11 @@ class Draft:
         self.tainted = tainted
         self.version_column = version_column  # WID, or XMIN where the schema must stay as it is
         self.splice = Splice(text)
+        self.ctes = cte_scopes(tokens)
         self.unqualified = False
         self.expanded: set[int] = set()  # SELECTs, by the index of their first token, whose stars are done
+        self.names_columns = False  # an INSERT without a list of columns was given one
+        self.joined: set[int] = set()  # NATURAL JOINs, by the index of their first token, that are done
         self.recorded: set[tuple[str, str]] = set()
 
     @property
@@ -61,7 +64,13 @@ class Draft:
         )
 
     def source_table(self, source: Source) -> Table | None:
-        return self.adopted(source.name, source.schema) if source.name else None
+        return self.adopted(source.name, source.schema) if source.name and not self.is_cte(source) else None
+
+    def is_cte(self, source: Source) -> bool:
+        """Whether a name in FROM means a CTE, whichever tables there are."""
+        if source.schema is not None:
+            return False
+        return any(name == source.name and start < source.end <= end for name, start, end in self.ctes)
 
     def key_columns(self, alias: str, table: Table) -> list[str]:
         """Expressions for the primary key of a table in FROM."""
@@ -81,6 +90,7 @@ class Draft:
 
     def expand_stars(self, select: Select) -> None:
         """Write out the stars of a SELECT, so that our columns are not among what they stand for."""
+        self.fix_natural_joins(select)
         if select.start in self.expanded or self.version_column == XMIN:
             return
         self.expanded.add(select.start)
@@ -92,35 +102,70 @@ class Draft:
                     self.splice.replace(self.tokens[item.first].start, self.tokens[item.last - 1].end, columns)
 
     def _star_columns(self, select: Select, item: Item, tables: list[Table | None]) -> str:
-        if not item.qualifier and (select.merged_columns or not any(tables)):
+        if not item.qualifier and not any(tables):
             return ""
+        if not item.qualifier and select.merged_columns:
+            return self._merged_columns(select)
         parts = []
         for source, table in zip(select.sources, tables, strict=True):
             if item.qualifier and item.qualifier != source.alias_name:
                 continue
-            if table is None or source.columns_renamed:
+            if table is None or len(source.columns) > len(table.columns):
                 parts.append(f"{source.alias}.*")
             else:
-                parts += [f"{source.alias}.{quoted(column)}" for column in table.columns]
+                columns = (*source.columns, *table.columns[len(source.columns) :])
+                parts += [f"{source.alias}.{quoted(column)}" for column in columns]
         return ", ".join(parts)
+
+    def _merged_columns(self, select: Select) -> str:
+        """What a star stands for where joins show some columns once; nothing if that cannot be told."""
+        before: list[
+            tuple[str, str]
+        ] = []  # the columns left of the last comma: their names, and what to write for them
+        shown: list[tuple[str, str]] = []  # those after it
+        for source in select.sources:
+            table = self.source_table(source)
+            if table is None or source.columns or select.nested_joins:
+                return ""
+            if source.separate:
+                before, shown = before + shown, []
+            left = [name for name, _ in shown]
+            common = self._common_columns(source, table, left)
+            if any(name not in table.columns or left.count(name) != 1 for name in common):
+                return ""
+            rest = [each for each in shown if each[0] not in common]
+            own = [(name, f"{source.alias}.{quoted(name)}") for name in table.columns if name not in common]
+            shown = [*((name, quoted(name)) for name in common), *rest, *own]
+        columns = before + shown
+        names = [name for name, _ in columns]
+        if any(written == quoted(name) and names.count(name) > 1 for name, written in columns):
+            return ""  # without a table it could mean either
+        return ", ".join(written for _, written in columns)
+
+    def _common_columns(self, source: Source, table: Table, left: list[str]) -> Sequence[str]:
+        """The columns that a join shows once, in the order in which it does."""
+        return [name for name in left if name in table.columns] if source.natural >= 0 else source.using
 
     def fix_natural_joins(self, select: Select) -> None:
         """NATURAL JOIN would also compare our columns; say which ones are meant."""
         if self.version_column == XMIN:
             return
-        for index, source in enumerate(select.sources):
-            if source.natural < 0:
+        left: list[str] = []
+        for source in select.sources:
+            table = self.source_table(source)
+            if table is None:
+                return
+            if source.separate:
+                left = []
+            common = self._common_columns(source, table, left)
+            left = [*common, *(name for name in (*left, *table.columns) if name not in common)]
+            if source.natural < 0 or source.natural in self.joined:
                 continue
-            right = self.source_table(source)
-            left = [self.source_table(each) for each in select.sources[:index]]
-            if right is None or not any(left) or None in left:
-                continue
-            have = {column for table in left if table is not None for column in table.columns}
-            common = [quoted(column) for column in right.columns if column in have]
+            self.joined.add(source.natural)
             token = self.tokens[source.natural]
-            self.splice.replace(token.start, token.end, "" if common else "CROSS")
-            if common:
-                self.splice.insert(source.end, f" USING ({', '.join(common)})")
+            self.splice.replace(token.start, token.end, "")
+            using = ", ".join(map(quoted, common))
+            self.splice.insert(source.end, f" USING ({using})" if common else " ON true")
 
     def coverage(self, shape: str, seen: Iterable[Table], unseen: Iterable[Table], unseen_is: int) -> tuple[Key, ...]:
         seen, unseen = set(seen), set(unseen) - set(seen)

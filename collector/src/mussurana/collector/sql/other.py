@@ -6,12 +6,15 @@ doubt everything that is named is taken to be written.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from mussurana.collector.catalog import Table
 from mussurana.collector.sql.draft import Draft, quoted, unobserved_read_keys, unobserved_write_keys
 from mussurana.collector.sql.plan import Plan
 from mussurana.collector.sql.query import parse_query
 from mussurana.collector.sql.select import expand_nested_stars
 from mussurana.collector.sql.tokens import NotUnderstood, Token, words_of
+from mussurana.collector.sql.writes import Target, expand_returned_stars, name_inserted_columns, show_nothing_of_ours
 
 # First words of statements that cannot write to a table, unless a word of _WRITES is in them.
 _HARMLESS_WORDS = """
@@ -31,7 +34,10 @@ def plan_copy(draft: Draft, end: int) -> Plan:
     tokens = draft.tokens
     if tokens[1].word == "(":
         expand_nested_stars(draft, end)
-        return _not_recorded(draft, "COPY TO", set())
+        expand_returned_stars(draft, end)
+        inside = tokens[2 : tokens[1].closing]
+        written = _targets(draft, inside) if _is_write(inside) else set()
+        return _not_recorded(draft, "COPY TO", draft.mentioned() if written is None else written)
     index = 2
     schema: str | None = None
     name = tokens[1].name
@@ -52,17 +58,22 @@ def plan_other(draft: Draft, end: int, shape: str) -> Plan:
     written: set[Table] = set()
     if word in _OPAQUE or not tokens:
         written = _tables_named(draft, words_of(draft.text))
+    elif word == "EXPLAIN" and not {"ANALYZE", "ANALYSE"} & {token.word for token in tokens}:
+        pass  # it is only looked at
     elif _is_write(tokens):
         targets = _targets(draft, tokens)
         written = _tables_named(draft, words_of(draft.text)) if targets is None else targets
     elif word not in _HARMLESS:
         written = draft.mentioned()
-    if draft.is_sqlite and word in ("INSERT", "REPLACE"):
-        _name_columns(draft, tokens)
+    name_inserted_columns(draft, end)
     if word == "CREATE":
         _expand_created(draft, tokens, end)
     else:
         _expand_arms(draft, end)
+        expand_returned_stars(draft, end)
+    if word in ("UPDATE", "DELETE"):
+        with suppress(NotUnderstood):
+            show_nothing_of_ours(draft, word, Target(draft, 1 if word == "UPDATE" else 2, takes_alias=True), end)
     return _not_recorded(draft, shape or word, written)
 
 
@@ -129,17 +140,6 @@ def _tables_named(draft: Draft, words: set[str]) -> set[Table]:
         found.update(draft.catalog.written_by(word))
     found.update(table for table in draft.catalog.tables.values() if table.name in words)
     return found
-
-
-def _name_columns(draft: Draft, tokens: list[Token]) -> None:
-    """In SQLite an INSERT without columns means all of them, and so ours too; say which ones are meant."""
-    for index, token in enumerate(tokens[:-2]):
-        if token.word == "INTO" and tokens[index + 2].word != "(":
-            table = draft.adopted(tokens[index + 1].name, None)
-            if table is not None and tokens[index + 2].word in ("VALUES", "SELECT", "WITH"):
-                columns = ", ".join(quoted(column) for column in table.columns)
-                draft.splice.insert(tokens[index + 1].end, f" ({columns})")
-            return
 
 
 def _expand_created(draft: Draft, tokens: list[Token], end: int) -> None:

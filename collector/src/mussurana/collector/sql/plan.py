@@ -85,6 +85,7 @@ class Plan:
     taints: tuple[Table, ...] = ()  # tables that it may write to unseen
     tables: frozenset[tuple[str, str]] = frozenset()  # that it records; see Plans.taint
     unqualified: bool = False  # it found tables through the search path
+    names_columns: bool = False  # as it was written, a value too many would get into our column
     controls: tuple[Control | None, ...] = ()  # of each statement, where a text holds several
     pure: bool = False  # a ROLLBACK after it would have nothing to undo
     live: bool = True  # False: one of its tables was tainted; nothing that it saw may be recorded

@@ -19,8 +19,8 @@ from mussurana.collector.sql.other import plan_copy, plan_other
 from mussurana.collector.sql.plan import Plan
 from mussurana.collector.sql.query import skip_with
 from mussurana.collector.sql.select import plan_select
-from mussurana.collector.sql.splice import PARAMETER_NAME, AtPlaces
-from mussurana.collector.sql.tokens import FORMAT, NONE, QMARK, RAW, NotUnderstood, Token, tokenize
+from mussurana.collector.sql.splice import ONE_FOR_ALL, PARAMETER_NAME, PARAMETERS_MAX, AtPlaces
+from mussurana.collector.sql.tokens import FORMAT, NONE, QMARK, RAW, SQLITE, NotUnderstood, Token, tokenize
 from mussurana.collector.sql.whole_rows import without_whole_rows
 from mussurana.collector.sql.writes import plan_write
 
@@ -52,7 +52,8 @@ class Plans:
         """The plan of a text. Does not raise for any text."""
         plan = self.caches[style].get(text)
         if plan is None:
-            plan = self._unmodified(text, style) if text in self._refused else self._make(text, style)
+            refused = text in self._refused
+            plan = self._unmodified(text, style, "refused by the database") if refused else self._make(text, style)
             if len(text) <= CACHED_LENGTH_MAX:
                 self._keep(text, style, plan)
         else:
@@ -120,10 +121,13 @@ class Plans:
             else:
                 cache[text] = plan
 
-    def _unmodified(self, text: str, style: str) -> Plan:
+    def _unmodified(self, text: str, style: str, shape: str) -> Plan:
         draft = self._draft(text, style)
         end, _ = _statements(draft.tokens)[0]
-        return plan_other(draft, end, "refused by the database")
+        plan = plan_other(draft, end, shape)
+        plan.names_columns = draft.names_columns
+        plan.text, _ = draft.splice.apply(draft.placeholders, style, self.dialect)
+        return plan
 
     def _draft(self, text: str, style: str) -> Draft:
         tokens, placeholders = tokenize(text, style, self.dialect)
@@ -132,9 +136,8 @@ class Plans:
     def _make(self, text: str, style: str) -> Plan:
         try:
             batch = find_batch(text)
-            if batch is not None:
-                return self._make_batch(batch, text, style)
-            return self._make_whole(text, style)
+            plan = self._make_whole(text, style) if batch is None else self._make_batch(batch, text, style)
+            return self._unmodified(text, style, "too many parameters") if self._too_many_parameters(plan) else plan
         except NotUnderstood as error:
             return self._make_opaque(text, style, str(error))
         except (IndexError, RecursionError):  # a text that ends in the middle, or nests beyond sense
@@ -168,6 +171,7 @@ class Plans:
         if written:
             plan.taints = tuple({*plan.taints, *written})
             plan.coverage = (*plan.coverage, *unobserved_write_keys(written, "function"))
+        plan.names_columns = draft.names_columns
         plan.statement = _for_people(text, draft.tokens)
         plan.tables = frozenset(draft.recorded) if plan.observes else frozenset()
         plan.quick = plan.observes and not plan.taints and control is None
@@ -194,6 +198,7 @@ class Plans:
             shape = str(error)
             draft.splice = type(draft.splice)(draft.text)
             draft.expanded.clear()
+            draft.joined.clear()
             draft.recorded.clear()
         return plan_other(draft, end, shape)
 
@@ -241,14 +246,23 @@ class Plans:
         else:
             return self._make_whole(text, style)
         head, _, tail = one.text.partition(row)
+        if addition == "?, " and isinstance(one.injection, AtPlaces) and one.injection.places == (0,):
+            addition = f"{ONE_FOR_ALL}, "
         rows = batch.shape.sub(lambda match: f"({addition}{match[0][1:]}", batch.rows) if addition else batch.rows
         plan = copy(one)
         plan.text = head + rows + tail
         plan.original = text
         injection = one.injection
         if isinstance(injection, AtPlaces):
-            plan.injection = _many_places(injection, batch, bool(addition))
+            per_row = bool(addition) and not addition.startswith(ONE_FOR_ALL)
+            plan.injection = _many_places(injection, batch, per_row)
         return plan
+
+    def _too_many_parameters(self, plan: Plan) -> bool:
+        injection = plan.injection
+        if self.dialect == SQLITE or not isinstance(injection, AtPlaces):
+            return False
+        return injection.count <= PARAMETERS_MAX < injection.count + len(injection.places)
 
 
 def _many_places(one: AtPlaces, batch: Batch, per_row: bool) -> AtPlaces:

@@ -29,8 +29,11 @@ class Source:
     query: Query | None = None  # of a subquery
     end: int = 0  # offset after it
     natural: int = -1  # index of the token NATURAL before it
-    columns_renamed: bool = False
+    columns: tuple[str, ...] = ()  # the names that its alias gives to the first ones
     function: bool = False
+    at: int = -1  # index of the token that names it
+    using: tuple[str, ...] = ()  # columns that it shares with what stands left of it
+    separate: bool = False  # a comma is before it, so that it shares none
 
 
 @dataclass(slots=True)
@@ -40,7 +43,7 @@ class Item:
     first: int
     last: int
     star: bool = False
-    qualifier: str = ""  # of a column or of a star, as the database stores it
+    qualifier: str = ""  # of a column or of a star, as the database stores it; a parenthesis: of a value's star
     column: str = ""  # if it is a column and nothing else
 
 
@@ -49,6 +52,7 @@ class Select:
     """One SELECT, or the rows of a VALUES."""
 
     start: int  # index of SELECT or VALUES
+    end: int = 0  # index of the token after it
     items: list[Item] = field(default_factory=list)
     items_end: int = 0  # offset after the last item; where more can be added
     sources: list[Source] = field(default_factory=list)
@@ -58,6 +62,7 @@ class Select:
     windowed: bool = False
     into: bool = False
     merged_columns: bool = False  # JOIN USING or NATURAL JOIN: a star shows some columns once
+    nested_joins: bool = False  # joins in parentheses
     skips_locked: bool = False
     limit: tuple[int, int] = (0, 0)
     offset: bool = False
@@ -108,6 +113,37 @@ def skip_with(tokens: list[Token], index: int) -> tuple[dict[str, Query | None],
         index += 1
 
 
+def cte_scopes(tokens: list[Token]) -> list[tuple[str, int, int]]:
+    """The names of all CTEs, each with the offsets in the text between which it hides a table of that name."""
+    scopes: list[tuple[str, int, int]] = []
+    opened: list[int] = []  # the parentheses around the token at hand
+    for index, token in enumerate(tokens):
+        while opened and tokens[opened[-1]].closing <= index:
+            opened.pop()
+        if token.closing >= 0:
+            opened.append(index)
+        if token.word != "WITH":
+            continue
+        end = tokens[tokens[opened[-1]].closing].start if opened else tokens[-1].end
+        recursive = _word(tokens, index + 1) == "RECURSIVE"
+        at = index + (2 if recursive else 1)
+        while at < len(tokens) and tokens[at].is_name:
+            name, at = tokens[at].name, at + 1
+            if _word(tokens, at) == "(":
+                at = tokens[at].closing + 1
+            while _word(tokens, at) in ("AS", "NOT", "MATERIALIZED"):
+                at += 1
+            if _word(tokens, at) != "(":
+                break  # WITH ORDINALITY, WITH TIES
+            closing = tokens[at].closing
+            scopes.append((name, token.start if recursive else tokens[closing].end, end))
+            at = closing + 1
+            if _word(tokens, at) != ",":
+                break
+            at += 1
+    return scopes
+
+
 def parse_query(tokens: list[Token], index: int, end: int) -> Query:
     """The query in tokens [index, end)."""
     ctes: dict[str, Query | None] = {}
@@ -146,6 +182,19 @@ def parse_query(tokens: list[Token], index: int, end: int) -> Query:
         if index != end:
             raise NotUnderstood("a query")
         return query
+
+
+def inserted_query(tokens: list[Token], index: int, end: int) -> Query:
+    """The query whose rows the INSERT in tokens [index, end) inserts; without arms if there is none."""
+    start = -1
+    while index < end:
+        word = tokens[index].word
+        if start < 0 and (word in ("SELECT", "VALUES") or (word == "(" and _is_query(tokens, index))):
+            start = index
+        elif start >= 0 and (word == "RETURNING" or (word == "ON" and _word(tokens, index + 1) == "CONFLICT")):
+            break
+        index = tokens[index].closing + 1 if tokens[index].closing >= 0 else index + 1
+    return parse_query(tokens, start, index) if start >= 0 else Query([])
 
 
 def parse_values(tokens: list[Token], index: int, end: int) -> tuple[Select, int]:
@@ -188,12 +237,15 @@ def parse_select(tokens: list[Token], index: int, end: int) -> tuple[Select, int
             break
         index += 1
     last = last or index
+    if last > first and tokens[last - 1].word == ",":
+        raise NotUnderstood("a list that ends with a comma")
     select.items = split_items(tokens, first, last)
     select.items_end = tokens[last - 1].end
     if index < end and tokens[index].word == "FROM":
         index = parse_sources(tokens, index + 1, end, select)
     while index < end and tokens[index].word not in SET_OPERATIONS:
         index = _clause(tokens, index, end, select)
+    select.end = index
     return select, index
 
 
@@ -269,7 +321,7 @@ def _item(tokens: list[Token], first: int, last: int) -> Item:
     part = tokens[first:last]
     if part[-1].word == "*" and len(part) in (1, 3, 5):
         item.star = len(part) == 1 or part[-2].word == "."
-        item.qualifier = part[-3].name if len(part) > 1 else ""
+        item.qualifier = "" if len(part) == 1 else part[-3].name if part[-3].is_name else "("
         return item
     if len(part) > 1 and part[-1].is_name and part[-2].word != ".":  # an alias, with or without AS
         part = part[: -2 if part[-2].word == "AS" else -1]
@@ -282,23 +334,26 @@ def _item(tokens: list[Token], first: int, last: int) -> Item:
 
 def parse_sources(tokens: list[Token], index: int, end: int, select: Select) -> int:
     """The items of FROM, added to `select`; returns the index after them."""
-    natural = -1
+    natural, separate = -1, False
     while True:
         index, source = _source(tokens, index, end, select)
         if source is not None:
-            source.natural = natural
+            source.natural, source.separate = natural, separate
             select.sources.append(source)
-        natural = -1
+        natural, separate = -1, False
         while index < end:
             word = tokens[index].word
             if word == "ON":
                 index = _join_condition_end(tokens, index + 1, end)
             elif word == "USING":
                 select.merged_columns = True
-                index = tokens[index + 1].closing + 1
+                closing = tokens[index + 1].closing
+                select.sources[-1].using = tuple(each.name for each in tokens[index + 2 : closing] if each.is_name)
+                index = closing + 1
                 if _word(tokens, index) == "AS":
                     index += 2
             elif word == ",":
+                separate = True
                 index += 1
                 break
             elif word in _JOIN_WORDS:
@@ -342,11 +397,17 @@ def _source(tokens: list[Token], index: int, end: int, select: Select) -> tuple[
             del renamed
             return index, Source(alias, alias_name, query=query, end=tokens[index - 1].end)
         # A join in parentheses: its tables can be referred to from outside, unless it has an alias of its own.
+        select.nested_joins = True
         if parse_sources(tokens, index + 1, closing, select) != closing:
             raise NotUnderstood("FROM")
         if closing + 1 < end and (tokens[closing + 1].word == "AS" or tokens[closing + 1].is_name):
             raise NotUnderstood("a join with an alias")
         return closing + 1, None
+    return parse_source(tokens, index, end)
+
+
+def parse_source(tokens: list[Token], index: int, end: int) -> tuple[int, Source]:
+    """A table or a function in FROM, and the index after it."""
     first = _name(tokens, index)
     start = index
     schema: str | None = None
@@ -370,7 +431,7 @@ def _source(tokens: list[Token], index: int, end: int, select: Select) -> tuple[
     if _word(tokens, index) == "TABLESAMPLE":
         raise NotUnderstood("TABLESAMPLE")
     return index, Source(
-        alias or own, alias_name or first, first, schema, end=tokens[index - 1].end, columns_renamed=renamed
+        alias or own, alias_name or first, first, schema, end=tokens[index - 1].end, columns=renamed, at=start
     )
 
 
@@ -381,7 +442,7 @@ def _is_query(tokens: list[Token], index: int) -> bool:
     return _word(tokens, index) in ("SELECT", "WITH", "VALUES")
 
 
-def _alias(tokens: list[Token], index: int, end: int) -> tuple[int, str, str, bool]:
+def _alias(tokens: list[Token], index: int, end: int) -> tuple[int, str, str, tuple[str, ...]]:
     alias = alias_name = ""
     if index < end and tokens[index].word == "AS":
         alias, alias_name = _written(tokens[index + 1]), tokens[index + 1].name
@@ -389,10 +450,11 @@ def _alias(tokens: list[Token], index: int, end: int) -> tuple[int, str, str, bo
     elif index < end and tokens[index].is_name and tokens[index].word not in ("SET", "VALUES"):
         alias, alias_name = _written(tokens[index]), tokens[index].name
         index += 1
-    renamed = bool(alias) and index < end and tokens[index].word == "("
-    if renamed:
+    columns: tuple[str, ...] = ()
+    if alias and index < end and tokens[index].word == "(":
+        columns = tuple(token.name for token in tokens[index : tokens[index].closing] if token.is_name)
         index = tokens[index].closing + 1
-    return index, alias, alias_name, renamed
+    return index, alias, alias_name, columns
 
 
 def _written(token: Token) -> str:

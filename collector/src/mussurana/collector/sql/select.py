@@ -16,14 +16,18 @@ from mussurana.collector.sql.draft import NAMES_OF_OURS, XMIN, Draft, unobserved
 from mussurana.collector.sql.functions import AGGREGATE, SCALAR, UNDONE
 from mussurana.collector.sql.keys import PLAIN, base_type
 from mussurana.collector.sql.plan import PREFIX, Place, Plan, Read
-from mussurana.collector.sql.query import Query, Select, parse_query
-from mussurana.collector.sql.tokens import NotUnderstood
+from mussurana.collector.sql.query import Query, Select, parse_query, split_items
+from mussurana.collector.sql.tokens import NotUnderstood, Token
 
 WHOLE_ROW = "whole-row reference"
 
 _BEFORE_PARENTHESIS = frozenset(
     {"FROM", "JOIN", "LATERAL", "USING", "WHERE", "OVER", "BY", "UNION", "EXCEPT", "INTERSECT"}
 )
+
+
+_BEFORE_A_NAME = frozenset({".", "AS", "::", ")", "FROM", "JOIN", "ONLY", "LATERAL", "OF"})
+"""After these a name is not a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,7 @@ def plan_select(draft: Draft, end: int) -> Plan:
     shape = _obstacle(draft, query)
     mentioned = draft.mentioned()
     selects = all_selects(draft, query, end)
-    pure = _is_pure(draft, query, selects)
+    pure = _is_pure(draft, selects)
     if not mentioned:
         table = query.arms[0].sources[0].name if query.arms[0].sources else ""
         return Plan(draft.text, draft.text, coverage=((table, "not adopted", UNOBSERVED_READ),), pure=pure)
@@ -73,16 +77,16 @@ def plan_select(draft: Draft, end: int) -> Plan:
         plan.coverage = unobserved_read_keys(mentioned, shape or "SELECT")
     if len(reads) == 1 and len(select.sources) == 1 and _counts_all(draft, select):
         source = select.sources[0]
-        if source.query is None and source.name not in query.ctes:
+        if source.query is None and not draft.is_cte(source):
             plan.notice_absence(find_absence(draft.tokens, select.where, reads[0].table, source.alias_name))
     return plan
 
 
-def _is_pure(draft: Draft, query: Query, selects: list[Select]) -> bool:
+def _is_pure(draft: Draft, selects: list[Select]) -> bool:
     """Whether nothing but adopted tables and well-known functions is in a query: then it has no effect of its own."""
     for select in selects:
         for source in select.sources:
-            known = source.query is not None or source.name in query.ctes
+            known = source.query is not None or draft.is_cte(source)
             if not known and draft.source_table(source) is None:
                 return False
     for token, following in zip(draft.tokens, draft.tokens[1:], strict=False):
@@ -111,6 +115,11 @@ def _obstacle(draft: Draft, query: Query) -> str:
     return select_obstacle(draft, query.arms[0])
 
 
+def more(select: Select) -> str:
+    """What stands before columns that are added. A SELECT may have none of its own."""
+    return ", " if select.items else " "
+
+
 def select_obstacle(draft: Draft, select: Select) -> str:
     if select.rows:
         return "VALUES"
@@ -120,17 +129,25 @@ def select_obstacle(draft: Draft, select: Select) -> str:
         return "SELECT with GROUP BY"
     if select.windowed:
         return "SELECT with WINDOW"
-    aliases = {source.alias_name for source in select.sources}
     parts = [(item.first, item.last) for item in select.items if not item.star]
     for first, last in [*parts, select.order]:
-        found = _expression_obstacle(draft, first, last, aliases)
+        found = _expression_obstacle(draft, first, last)
         if found:
             return found
-    first, last = select.where
-    return WHOLE_ROW if _has_whole_row(draft, first, last, aliases) else ""
+    if _orders_by_number_beyond(draft, select):
+        return "ORDER BY a column that is not there"  # and shall not be one of ours
+    return WHOLE_ROW if has_whole_row(draft, select) else ""
 
 
-def _expression_obstacle(draft: Draft, first: int, last: int, aliases: set[str]) -> str:
+def _orders_by_number_beyond(draft: Draft, select: Select) -> bool:
+    if any(item.star for item in select.items):
+        return False
+    first, last = select.order
+    firsts = [draft.tokens[item.first].text for item in split_items(draft.tokens, first, last)]
+    return any(text.isdecimal() and int(text) > len(select.items) for text in firsts)
+
+
+def _expression_obstacle(draft: Draft, first: int, last: int) -> str:
     tokens = draft.tokens
     index = first
     while index < last:
@@ -146,24 +163,36 @@ def _expression_obstacle(draft: Draft, first: int, last: int, aliases: set[str])
             if name not in SCALAR:
                 return f"SELECT with {name}()"
         index += 1
-    return WHOLE_ROW if _has_whole_row(draft, first, last, aliases) else ""
+    return ""
 
 
 def _is_operator(word: str) -> bool:
     return bool(word) and not (word[0].isalpha() or word[0] == "_")
 
 
-def _has_whole_row(draft: Draft, first: int, last: int, aliases: set[str]) -> bool:
-    """Whether a table's name stands where a value is expected: `row_to_json(t)`, `count(t.*)`."""
+def names_no_value(before: Token) -> bool:
+    """Whether a name after this token is that of a table, a type or a column, or an alias."""
+    return before.word in _BEFORE_A_NAME or before.is_name or before.literal or before.placeholder is not None
+
+
+def has_whole_row(draft: Draft, select: Select) -> bool:
+    """Whether a table's name stands where a value is expected: `row_to_json(t)`, `count(t.*)`, `t IS NULL`."""
     tokens = draft.tokens
-    for index in range(first, last):
+    aliases = {source.alias_name for source in select.sources}
+    named = {source.at for source in select.sources}
+    stars = {item.first for item in select.items if item.star}
+    columns = {column for source in select.sources if (table := draft.source_table(source)) for column in table.columns}
+    for index in range(select.start, select.end):
         token = tokens[index]
-        if not token.is_name or token.name not in aliases or (index > 0 and tokens[index - 1].word in (".", "AS")):
+        if not token.is_name or token.name not in aliases or index in named or index in stars:
+            continue
+        if names_no_value(tokens[index - 1]):
             continue
         following = tokens[index + 1].word if index + 1 < len(tokens) else ""
-        if following == "." and index + 2 < last and tokens[index + 2].word == "*":
-            return True
-        if following not in (".", "(") and (index == first or tokens[index - 1].word in ("(", ",", "=", "SELECT")):
+        if following == ".":
+            if index + 2 < select.end and tokens[index + 2].word == "*":
+                return True
+        elif following != "(" and token.name not in columns:
             return True
     return False
 
@@ -190,7 +219,6 @@ def expand_nested_stars(draft: Draft, end: int) -> None:
     """Write out the stars of all queries in parentheses."""
     for select in all_selects(draft, Query([]), end):
         draft.expand_stars(select)
-        draft.fix_natural_joins(select)
 
 
 class _Tagger:
@@ -209,6 +237,7 @@ class _Tagger:
             raise NotUnderstood("a statement that names our columns")
         star = any(item.star for item in select.items)
         alone = len(select.sources) == 1 and star and len(select.items) == 1
+        alone = alone and select.items[0].qualifier in ("", select.sources[0].alias_name)
         if alone and draft.version_column != XMIN and not draft.is_sqlite:
             table = self._table(select, 0)
             if table is not None and all(base_type(kind) in PLAIN for kind in table.key_types):
@@ -238,7 +267,7 @@ class _Tagger:
                 reads.append((shown.table, places, len(columns)))
                 columns.append(f"{source.alias}.{shown.version} AS {PREFIX}w{next(self.numbers)}")
         if columns:
-            draft.splice.insert(select.items_end, ", " + ", ".join(columns))
+            draft.splice.insert(select.items_end, more(select) + ", ".join(columns))
         total = len(columns)
         return [
             Read(
@@ -287,13 +316,13 @@ class _Tagger:
                 columns += [f"{source.alias}.{old} AS {new}" for old, new in pairs]
                 shown.append(renamed)
         if columns:
-            self.draft.splice.insert(select.items_end, ", " + ", ".join(columns))
+            self.draft.splice.insert(select.items_end, more(select) + ", ".join(columns))
         return shown
 
     def _table(self, select: Select, index: int) -> Table | None:
         """The table that a source is, if its rows can be recorded."""
         source = select.sources[index]
-        if not source.name or (source.schema is None and source.name in self.ctes) or source.columns_renamed:
+        if not source.name or source.columns:
             return None
         table = self.draft.source_table(source)
         if table is None or not self.draft.recordable(table):
@@ -306,7 +335,7 @@ class _Tagger:
         source = select.sources[index]
         if source.query is not None:
             return self.nested(source.query)
-        if source.schema is not None or source.columns_renamed:
+        if not self.draft.is_cte(source) or source.columns:
             return []
         query = self.ctes.get(source.name)
         if query is None or self._uses(source.name) != 1:

@@ -16,6 +16,13 @@ WID = "\0"
 PARAMETER_NAME = "mussurana_wid"
 
 
+ONE_FOR_ALL = "?1"
+"""In SQLite, where nothing else has a number: the first parameter, as often as it is wanted. Some builds allow few."""
+
+PARAMETERS_MAX = 65_535
+"""Of a statement: PostgreSQL counts them in two bytes."""
+
+
 class WrongParameters(ValueError):
     """The parameters are not those that the text asks for. The driver will refuse them."""
 
@@ -119,6 +126,10 @@ class Splice:
             marker = f"${count + 1}"
         else:
             marker = f"%({PARAMETER_NAME})s" if named else "%s"
+        pieces = [(start, piece.count(WID)) for start, _, piece in edits if WID in piece]
+        is_first = all(each.start >= pieces[0][0] for each in placeholders) if pieces else False
+        if marker == "?" and is_first and sum(count for _, count in pieces) > 1:
+            marker, numbered = ONE_FOR_ALL, False
         doubles = takes_id and style == NONE and dialect != SQLITE
         chunks: list[str] = []
         places: list[int] = []
@@ -129,6 +140,8 @@ class Splice:
                 kept = kept.replace("%", "%%")
             before = sum(1 for each in placeholders if each.start < start)
             places += [before] * piece.count(WID)
+            if doubles or style == FORMAT:  # the name of a column may have a per cent sign
+                piece = piece.replace("%", "%%")
             chunks += (kept, piece.replace(WID, marker))
             done = end
         tail = self.text[done:]
@@ -140,6 +153,7 @@ class Splice:
             elif numbered:
                 injection = AtEnd(count)
             else:
+                places = [0] if marker == ONE_FOR_ALL else places
                 injection = AtPlaces(len(placeholders) if style in (FORMAT, QMARK) else 0, tuple(places))
         return "".join(chunks), injection
 

@@ -17,15 +17,16 @@ from mussurana.collector.sql.query import (
     Item,
     Select,
     Source,
+    inserted_query,
     is_clause_from,
     parse_query,
     parse_sources,
     skip_with,
     split_items,
 )
-from mussurana.collector.sql.select import WHOLE_ROW, expand_nested_stars, select_obstacle
+from mussurana.collector.sql.select import WHOLE_ROW, expand_nested_stars, has_whole_row, more
 from mussurana.collector.sql.splice import WID
-from mussurana.collector.sql.tokens import NotUnderstood
+from mussurana.collector.sql.tokens import NotUnderstood, Token
 
 _MARKER = WID + "::bigint"
 
@@ -62,6 +63,42 @@ class Target:
         self.table = draft.adopted(self.name, self.schema)
 
 
+def find_word(tokens: list[Token], word: str, index: int, end: int) -> int:
+    """The index of the first such word in tokens [index, end) outside of parentheses, or the end."""
+    while index < end:
+        token = tokens[index]
+        if token.closing >= 0:
+            index = token.closing + 1
+            continue
+        if token.word == word and (word != "FROM" or is_clause_from(tokens, index)):
+            return index
+        index += 1
+    return end
+
+
+def joined(draft: Draft, kind: str, target: Target, end: int) -> Select:
+    """What the FROM of an UPDATE or the USING of a DELETE names, and the condition. Its NATURAL JOINs are seen to."""
+    tokens, start = draft.tokens, target.end
+    returning = find_word(tokens, "RETURNING", start, end)
+    where_at = find_word(tokens, "WHERE", start, returning)
+    more_at = find_word(tokens, "FROM" if kind == UPDATE else "USING", start, where_at)
+    select = Select(0, where=(where_at + 1, returning) if where_at < returning else (0, 0))
+    if more_at < where_at:
+        parse_sources(tokens, more_at + 1, where_at, select)
+        draft.fix_natural_joins(select)
+    return select
+
+
+def show_nothing_of_ours(draft: Draft, kind: str, target: Target, end: int) -> None:
+    """For a statement that is not recorded: what it takes from tables of ours is to be as it was."""
+    if kind == INSERT:
+        for arm in inserted_query(draft.tokens, target.end, end).arms:
+            draft.expand_stars(arm)
+    else:
+        joined(draft, kind, target, end)
+    expand_nested_stars(draft, end)
+
+
 def plan_write(draft: Draft, end: int) -> Plan:
     """The plan of an INSERT, UPDATE or DELETE in tokens [0, end). Raises NotUnderstood."""
     tokens = draft.tokens
@@ -87,7 +124,7 @@ def plan_write(draft: Draft, end: int) -> Plan:
     if table is None:
         if draft.catalog.tables_behind(target.name, target.schema):
             raise NotUnderstood(f"{word} of a view")
-        expand_nested_stars(draft, end)
+        show_nothing_of_ours(draft, word, target, end)
         plan = Plan(draft.text, draft.text, strips=True, unqualified=draft.unqualified)
         plan.coverage = ((target.name, "not adopted", UNOBSERVED_READ),)
         return plan
@@ -111,6 +148,40 @@ def plan_write(draft: Draft, end: int) -> Plan:
     return plan
 
 
+def name_inserted_columns(draft: Draft, end: int) -> None:
+    """For INSERTs that go as they are, also inside of other statements."""
+    tokens = draft.tokens
+    stops = [end]
+    for index in range(end):
+        while index >= stops[-1]:
+            stops.pop()
+        if tokens[index].closing >= 0:
+            stops.append(tokens[index].closing)
+        if tokens[index].word != "INTO" or draft.version_column == XMIN:
+            continue
+        try:
+            target = Target(draft, index + 1, takes_alias=False)
+            if target.table is not None:
+                _Writer(draft, target, target.table, stops[-1]).name_columns()
+        except (NotUnderstood, IndexError):
+            continue
+
+
+def expand_returned_stars(draft: Draft, end: int) -> None:
+    """Write out the stars that statements in parentheses return: those of CTEs that write, and of COPY."""
+    tokens = draft.tokens
+    for index in range(end):
+        opening, word = tokens[index], tokens[index + 1].word if index + 1 < end else ""
+        if opening.word != "(" or word not in (INSERT, UPDATE, DELETE):
+            continue
+        try:
+            target = Target(draft, index + (2 if word == UPDATE else 3), takes_alias=word != INSERT)
+            if target.table is not None:
+                _Writer(draft, target, target.table, opening.closing).expand_returned(word)
+        except NotUnderstood:
+            continue
+
+
 class _Writer:
     def __init__(self, draft: Draft, target: Target, table: Table, end: int) -> None:
         self.draft = draft
@@ -123,16 +194,7 @@ class _Writer:
         self.returned = "" if draft.is_sqlite else target.alias  # SQLite's RETURNING knows no alias
 
     def find(self, word: str, index: int) -> int:
-        """The first such word outside of parentheses, or the end."""
-        while index < self.end:
-            token = self.tokens[index]
-            if token.closing >= 0:
-                index = token.closing + 1
-                continue
-            if token.word == word and (word != "FROM" or is_clause_from(self.tokens, index)):
-                return index
-            index += 1
-        return self.end
+        return find_word(self.tokens, word, index, self.end)
 
     # INSERT
 
@@ -158,6 +220,7 @@ class _Writer:
                 names = [quoted(column) for column in self.table.columns[:width]]
                 named = [WID_COLUMN, *names] if in_front else [*names, WID_COLUMN]
                 draft.splice.insert(before_source, f" ({', '.join(named)})")
+                draft.names_columns = True
             elif in_front:
                 draft.splice.insert(tokens[columns_start].end, f"{WID_COLUMN}, ")
             else:
@@ -178,6 +241,18 @@ class _Writer:
             plan.write = Write(INSERT, write.table, write.keys, write.previous, (), True)
         return plan
 
+    def name_columns(self) -> None:
+        """Say which columns an INSERT means that does not say so; by their order, one of ours may be among them."""
+        tokens, index = self.tokens, self.target.end
+        listed = tokens[index].word == "(" and tokens[index + 1].word not in ("SELECT", "WITH", "VALUES")
+        arms = inserted_query(tokens, index, self.end).arms
+        for arm in arms:
+            self.draft.expand_stars(arm)
+        if arms and not listed:
+            names = [quoted(column) for column in self.table.columns[: max(map(self._width, arms))]]
+            self.draft.splice.insert(tokens[index - 1].end, f" ({', '.join(names)})")
+            self.draft.names_columns = True
+
     def _conflict(self, index: int) -> int:
         while (index := self.find("ON", index)) < self.end:
             if index + 1 < self.end and self.tokens[index + 1].word == "CONFLICT":
@@ -189,7 +264,8 @@ class _Writer:
         """Add the write id to the rows that are inserted.
 
         Returns how many columns they have without it, and whether it comes first. In front of VALUES it leaves errors
-        about too few or too many of them where they were; in a SELECT it would change what ORDER BY 1 means.
+        about too few or too many of them where they were; in a SELECT it would change what ORDER BY 1 means, unless
+        there are too many.
         """
         tokens, splice = self.tokens, self.draft.splice
         if tokens[index].word == "DEFAULT":
@@ -197,20 +273,23 @@ class _Writer:
                 splice.replace(tokens[index].start, tokens[end - 1].end, f"VALUES ({WID})")
             return 0, True
         query = parse_query(tokens, index, end)
-        width = -1
-        in_front = all(arm.rows for arm in query.arms)
         for arm in query.arms:
             self.draft.expand_stars(arm)
-            if not self.tags:
-                continue
+        if not self.tags:
+            return 0, True
+        width = max(self._width(arm) for arm in query.arms)
+        in_front = all(arm.rows for arm in query.arms) or width > len(self.table.columns)
+        marker = WID if self.draft.is_sqlite else _MARKER
+        for arm in query.arms:
             for opening, closing in arm.rows:
                 if in_front:
                     splice.insert(tokens[opening].end, f"{WID}, ")
                 else:
                     splice.insert(tokens[closing].start, f", {WID}")
-            if not arm.rows:
-                splice.insert(arm.items_end, f", {WID if self.draft.is_sqlite else _MARKER}")
-            width = max(width, self._width(arm))
+            if not arm.rows and in_front:
+                splice.insert(tokens[arm.items[0].first].start, f"{marker}, ")
+            elif not arm.rows:
+                splice.insert(arm.items_end, more(arm) + marker)
         return width, in_front
 
     def _width(self, arm: Select) -> int:
@@ -267,9 +346,7 @@ class _Writer:
             if not self.old:
                 piece += f" {PREVIOUS_WID} = COALESCE({self._own(WID_COLUMN)}, 0),"
             draft.splice.insert(tokens[set_at].end, piece)
-        select = Select(0, where=(where_at + 1, returning) if where_at < returning else (0, 0))
-        if from_at < min(where_at, returning):
-            parse_sources(tokens, from_at + 1, min(where_at, returning), select)
+        select = joined(draft, UPDATE, self.target, self.end)
         previous = draft.version_of("old") if self.old else self._returned(PREVIOUS_WID) if self.tags else None
         old_keys = draft.key_columns("old", self.table) if changes_key else []
         plan = self._finish(UPDATE, returning, select.sources, previous, old_keys)
@@ -284,13 +361,23 @@ class _Writer:
         returning = self.find("RETURNING", self.target.end)
         if self.target.end not in (using_at, where_at, returning, self.end):
             raise NotUnderstood("DELETE")
-        select = Select(0, where=(where_at + 1, returning) if where_at < returning else (0, 0))
-        if using_at < min(where_at, returning):
-            parse_sources(tokens, using_at + 1, min(where_at, returning), select)
+        select = joined(self.draft, DELETE, self.target, self.end)
         plan = self._finish(DELETE, returning, select.sources, self.draft.version_of(self.returned), [])
         if not select.sources:
             plan.notice_absence(find_absence(tokens, select.where, self.table, self.target.alias_name))
         return plan
+
+    def expand_returned(self, kind: str) -> None:
+        """Write out the stars of RETURNING."""
+        returning = self.find("RETURNING", self.target.end)
+        if returning >= self.end:
+            return
+        items = split_items(self.tokens, returning + 1, self.end)
+        select = Select(returning, self.end, items, nested_joins=True)
+        select.sources = [Source(self.target.alias, self.target.alias_name, self.target.name, self.target.schema)]
+        if kind != INSERT:
+            select.sources += joined(self.draft, kind, self.target, self.end).sources
+        self.draft.expand_stars(select)
 
     def _returned(self, column: str) -> str:
         return f"+{column}" if self.draft.is_sqlite else f"{self.target.alias}.{column}"
@@ -360,7 +447,7 @@ class _Writer:
         reads = []
         for source in sources:
             table = self.draft.source_table(source)
-            if table is None or source.columns_renamed or not self.draft.recordable(table):
+            if table is None or source.columns or not self.draft.recordable(table):
                 continue
             self.draft.recorded.add((table.schema, table.name))
             first = len(columns)
@@ -371,6 +458,6 @@ class _Writer:
         return reads
 
     def _check_returning(self, items: list[Item], sources: list[Source]) -> None:
-        own = Source(self.target.alias, self.target.alias_name, self.target.name)
-        if select_obstacle(self.draft, Select(0, items, sources=[own, *sources])) == WHOLE_ROW:
+        own = Source(self.target.alias, self.target.alias_name, self.target.name, self.target.schema)
+        if has_whole_row(self.draft, Select(items[0].first, self.end, items, sources=[own, *sources])):
             raise NotUnderstood(WHOLE_ROW)

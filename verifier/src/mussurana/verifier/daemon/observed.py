@@ -14,7 +14,7 @@ from mussurana.verifier.rounds.outcome import Gauges
 if TYPE_CHECKING:
     from mussurana.verifier.daemon.service import Service
 
-UNCHECKED_REASONS = ("absent", "lost")
+UNCHECKED_REASONS = ("absent", "lost", "tainted")
 """Why the machine may leave a read unchecked."""
 
 

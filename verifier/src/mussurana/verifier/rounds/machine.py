@@ -17,7 +17,7 @@ from time import perf_counter
 import numpy as np
 import numpy.typing as npt
 
-from mussurana.verifier.history import NO_VALUE, UNKNOWN_TIME, Ints, SmallInts
+from mussurana.verifier.history import NO_VALUE, UNKNOWN_TIME, Ints, Kind, SmallInts
 from mussurana.verifier.rounds.admission import Admission
 from mussurana.verifier.rounds.batch import ABORTED, COMMITTED, PAST_VERSION, Batch
 from mussurana.verifier.rounds.ended import short
@@ -30,7 +30,7 @@ from mussurana.verifier.rounds.outcome import Gauges, RoundOutcome, VerdictName,
 from mussurana.verifier.rounds.window import Names
 from mussurana.verifier.verdict import Settings, ShownTransaction
 from mussurana.wire import COUNTER_BITS, EPOCH_BITS, FENCE_KEY, XID_TAG, counter_of, era_of, tag_of
-from mussurana.wire.history_pb2 import Fragment, SessionEvent
+from mussurana.wire.history_pb2 import Coverage, Fragment, SessionEvent
 
 COUNTER_END = 1 << COUNTER_BITS
 
@@ -98,7 +98,8 @@ class Verifier:
         self.admission = Admission(self.limits.waiting_txns_max)
         self.lost = LostVersions()
         self.key_names: dict[int, str] = {}
-        self.unchecked = dict.fromkeys(("absent", "unfenced"), 0)
+        self.tainted_tables: set[str] = set()  # that somebody wrote to unseen; an empty name stands for all
+        self.unchecked = dict.fromkeys(("absent", "unfenced", "tainted"), 0)
         self.lost_txns = 0
         self.lost_fragments = 0
         self.rounds = 0
@@ -135,6 +136,7 @@ class Verifier:
         known.sealed_ns = max(known.sealed_ns, fragment.sealed_ns)
         self.unchecked["absent"] += decoded.absent_reads
         self._learn_names(known, fragment)
+        self._learn_taints(fragment)
         for event in fragment.session_event:
             if event.what == SessionEvent.OPEN:
                 self._open(known, event, received_ns)
@@ -207,6 +209,27 @@ class Verifier:
             known.statements[statement.number] = statement.text
         while len(known.statements) > NAMES_MAX:
             del known.statements[next(iter(known.statements))]
+
+    def _learn_taints(self, fragment: Fragment) -> None:
+        """Reads of a table that somebody writes to unseen prove nothing any more, in any process."""
+        unobserved = [seen for seen in fragment.coverage if seen.observed == Coverage.UNOBSERVED_WRITE]
+        tables = {seen.table for seen in unobserved if seen.statement_count} - self.tainted_tables
+        if tables:
+            self.tainted_tables |= tables
+            for level in self.levels:
+                level.retained = level.retained.without_reads(self._is_tainted(level.retained.key))
+
+    def _is_tainted(self, key: Ints) -> npt.NDArray[np.bool_]:
+        """Of each key, whether it is of a table that somebody wrote to unseen, or may be."""
+        if not self.tainted_tables:
+            return np.zeros(len(key), bool)
+        prefixes = tuple(f"{table}/" for table in self.tainted_tables)
+        every = "" in self.tainted_tables
+        keys, at = np.unique(key, return_inverse=True)
+        names = [self.key_names.get(number) for number in keys.tolist()]
+        found = np.array([every or name is None or name.startswith(prefixes) for name in names], bool)
+        tainted: npt.NDArray[np.bool_] = (found & (keys != FENCE_KEY))[at]
+        return tainted
 
     def _learn_tag(self, known: Collector, tag: int) -> None:
         self.tags[tag] = known.id
@@ -343,7 +366,10 @@ class Verifier:
         proven = is_committed & ~left_out[fences.txn]
         self.fenced_epoch = max(self.fenced_epoch, int(fences.epoch[proven].max(initial=0)))
         self.proven_ns = max(self.proven_ns, int(batch.received_ns[fences.txn[proven]].max(initial=0)))
-        return batch.select(~left_out) if left_out.any() else batch
+        batch = batch.select(~left_out) if left_out.any() else batch
+        tainted = self._is_tainted(batch.key)
+        self.unchecked["tainted"] += int(np.count_nonzero(tainted & (batch.kind == Kind.READ)))
+        return batch.without_reads(tainted)
 
     def _follow_row(self, fences: Fences) -> None:
         """If the fence row is a new one, whatever is known of the old one says nothing of it; see `wire.EPOCH_BITS`.
@@ -557,6 +583,7 @@ class Verifier:
             + max((level.left_out_txns for level in self.levels), default=0),
             unchecked_reads={
                 "absent": self.unchecked["absent"],
+                "tainted": self.unchecked["tainted"],
                 "lost": max((level.unchecked_reads for level in self.levels), default=0),
             },
             lost_txns=self.lost_txns,

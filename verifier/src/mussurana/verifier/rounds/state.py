@@ -87,6 +87,7 @@ def snapshot(machine: Verifier) -> Callable[[], bytes]:
         "given_up_txns": machine.admission.given_up_txns,
         "key_names": list(machine.key_names.items()),
         "unchecked": dict(machine.unchecked),
+        "tainted_tables": sorted(machine.tainted_tables),
         **{name: getattr(machine, name) for name in _NUMBERS},
     }
 
@@ -147,7 +148,8 @@ def restore(levels: Sequence[Settings], limits: Limits | None, state: bytes) -> 
         machine.tags[tag] = bytes.fromhex(owner)
         machine.collectors[machine.tags[tag]].tags.add(tag)
     machine.key_names = dict(text["key_names"])
-    machine.unchecked = text["unchecked"]
+    machine.unchecked |= text["unchecked"]
+    machine.tainted_tables = set(text.get("tainted_tables", ()))
     for name in _NUMBERS:
         setattr(machine, name, text[name])
     return machine
