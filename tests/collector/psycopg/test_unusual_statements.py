@@ -99,6 +99,8 @@ WRITES = (
     " SELECT row_to_json(moved) FROM moved",
     "UPDATE accounts SET balance = 0 FROM note NATURAL JOIN tree WHERE accounts.id = tree.id",
     "UPDATE note SET old = new RETURNING note, old, new",
+    "MERGE INTO accounts a USING tree t ON a.id = t.id + 5 WHEN MATCHED THEN UPDATE SET balance = 0"
+    " WHEN NOT MATCHED THEN INSERT (id) VALUES (t.id + 5)",
     "CREATE TEMP TABLE joined AS SELECT * FROM accounts a JOIN tree t USING (id, balance)",
     "SELECT * FROM joined ORDER BY 1",
     "EXPLAIN (COSTS OFF) DELETE FROM tree",

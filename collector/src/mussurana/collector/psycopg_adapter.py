@@ -631,7 +631,8 @@ class PipelineMixin:
             try:
                 super()._process_results(queued, results)  # type: ignore[misc]
             except BaseException as error:
-                # That of the PREPARE for the statement whose answer would have come next.
+                watch.pipeline_failed(error)
+                # It may be that of the PREPARE for the statement whose answer would have come next.
                 if watch.awaited and (pending := watch.awaited[0]._mussurana_pending):
                     plan, write_id, params, _ = pending[0]
                     watch.repair(error, watch.awaited[0], plan, plan.original, params, write_id)

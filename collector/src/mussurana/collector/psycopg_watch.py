@@ -545,6 +545,18 @@ class Watch:
         if self.implicit and self.pgconn.transaction_status != INTRANS:
             self.end_implicit(not self.implicit_failed)
 
+    def pipeline_failed(self, error: BaseException) -> None:
+        """A pipeline could not prepare a statement, or could not commit where it synced.
+
+        In the second case psycopg never gets to see the answer to the sync itself, so what was implicit ends here.
+        """
+        try:
+            self.implicit_failed = True
+            if self.implicit and self._refused(error):
+                self.end_implicit(False)
+        except Exception:
+            self.failed_control()
+
     def foreign_cursor(self) -> None:
         """A cursor that we did not make runs something that we do not see."""
         if self.plans is not None and self.transactions is not None:

@@ -31,6 +31,10 @@ from mussurana.collector.sql.tokens import NotUnderstood, Token
 _MARKER = WID + "::bigint"
 
 
+_BEFORE_INTO = frozenset({"INSERT", "REPLACE", "ABORT", "FAIL", "IGNORE", "ROLLBACK"})
+"""The word before INTO in an INSERT; in SQLite it may say what to do with a conflict."""
+
+
 class Target:
     """The table that a statement writes to, and the name by which the statement knows it."""
 
@@ -157,7 +161,8 @@ def name_inserted_columns(draft: Draft, end: int) -> None:
             stops.pop()
         if tokens[index].closing >= 0:
             stops.append(tokens[index].closing)
-        if tokens[index].word != "INTO" or draft.version_column == XMIN:
+        is_insert = tokens[index].word == "INTO" and index > 0 and tokens[index - 1].word in _BEFORE_INTO
+        if not is_insert or draft.version_column == XMIN:
             continue
         try:
             target = Target(draft, index + 1, takes_alias=False)
