@@ -49,5 +49,11 @@ def test_rows_that_were_made_anew_are_never_an_alarm(number: int) -> None:
     assert sum(run.machine.begun_anew > 0 for run in runs.values()) > 0.8 * BLOCK_CASES
 
 
+def test_sessions_heard_of_only_after_the_row_was_made_anew_are_no_alarm() -> None:
+    run = run_renewed(990)  # all fences of the first row come after one of the second
+    assert not run.complaint
+    assert run.machine.unchecked["unfenced"]
+
+
 def test_the_databases_do_keep_their_promises() -> None:
     assert all(keeps_promise(make_loss(seed)) for seed in range(60))

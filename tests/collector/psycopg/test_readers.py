@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -160,6 +162,20 @@ def test_without_the_extension_the_same_is_recorded(
     monkeypatch.setattr(extract, "bind_driver", lambda: False)
     assert do_everything("without") == with_it
     assert len(with_it[0]) == 4
+
+
+@needs_reader
+def test_a_reader_goes_with_the_recorder_that_made_it(connection: Any, tmp_path: Path) -> None:
+    recorder = Recorder(Settings(spool=str(tmp_path)))
+    plan, layout = Plan("", ""), Layout(2, None, (), ((TABLES[0], (0,), 1),))
+    result = connection.execute("SELECT 1, 2").pgresult
+    _make_reader(plan, layout, result, "utf-8", recorder, recorder.names)
+    assert Sink(recorder.names).columns.add_read([(recorder.names.readers[layout], plan, layout, result, 0, ())], 0) == 1
+    gone = weakref.ref(recorder)
+    recorder.close()
+    del recorder
+    gc.collect()
+    assert gone() is None
 
 
 @needs_reader

@@ -46,7 +46,7 @@ typedef struct {
 typedef struct {
     PyObject_HEAD
     PyObject *make;   /* from a key to its number, or None if it has none */
-    PyObject *prefix; /* None: `make` gets the bytes of a key, or a tuple of them. Else its name: this, and its values */
+    PyObject *prefix; /* `make` gets the name of a key: this, and its values. If None, their bytes or a tuple of them */
     Slot *slots;
     size_t slot_count; /* a power of two, or 0 */
     size_t used;
@@ -408,8 +408,10 @@ static int without_repetition(Operation *operations, size_t *count) {
     for (size_t i = 0; i < *count; i++) {
         Operation o = operations[i];
         size_t place = ((o.key ^ o.version * 0x9E3779B97F4A7C15u) * 0xFF51AFD7ED558CCDu >> 32) & (room - 1);
-        while (table[place] && (operations[table[place] - 1].key != o.key || operations[table[place] - 1].version != o.version))
-            place = (place + 1) & (room - 1);
+        for (; table[place]; place = (place + 1) & (room - 1)) {
+            Operation *other = &operations[table[place] - 1];
+            if (other->key == o.key && other->version == o.version) break;
+        }
         if (table[place]) continue;
         operations[kept++] = o;
         table[place] = (uint32_t)kept;
@@ -442,7 +444,8 @@ typedef struct {
 } Reader;
 
 /* Add an operation for each row. Rows without a key are passed over. If it fails nothing is added. */
-static int take_step(Columns *columns, const Step *step, const pg_result *result, uint64_t write_id, uint32_t statement) {
+static int take_step(Columns *columns, const Step *step, const pg_result *result, uint64_t write_id,
+                     uint32_t statement) {
     int rows = PQntuples(result), fields = PQnfields(result);
     int most = step->version_column;
     for (int i = 0; i < step->key_count; i++)
@@ -530,16 +533,30 @@ static int read_observation(Reader *self, PyObject *observation, Columns *column
 
 static PyTypeObject ReaderType;
 
+static int reader_traverse(Reader *self, visitproc visit, void *arg) {
+    for (int i = 0; i < self->step_count; i++) Py_VISIT(self->steps[i].numbers);
+    Py_VISIT(self->otherwise);
+    return 0;
+}
+
+static int reader_forget(Reader *self) {
+    int count = self->step_count;
+    self->step_count = 0; /* nobody can call it any more */
+    for (int i = 0; i < count; i++) Py_CLEAR(self->steps[i].numbers);
+    Py_CLEAR(self->otherwise);
+    return 0;
+}
+
 static void reader_dealloc(Reader *self) {
-    for (int i = 0; self->steps && i < self->step_count; i++) Py_XDECREF(self->steps[i].numbers);
+    PyObject_GC_UnTrack(self);
+    reader_forget(self);
     PyMem_Free(self->steps);
     PyMem_Free(self->places);
-    Py_XDECREF(self->otherwise);
     PyBuffer_Release(&self->counts);
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
-/* Reader(steps, statement, counts, places, otherwise); a step is (numbers, key columns, version column, kind, distinct) */
+/* Reader(steps, statement, counts, places, otherwise); a step: numbers, key columns, version column, kind, distinct. */
 static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs)) {
     PyObject *steps, *places, *counts, *otherwise;
     unsigned int statement;
@@ -607,8 +624,10 @@ static PyObject *reader_call(Reader *self, PyObject *args, PyObject *Py_UNUSED(k
 static PyTypeObject ReaderType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "mussurana.collector._columns.Reader",
     .tp_basicsize = sizeof(Reader),
-    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .tp_doc = "Reads the results of a statement.",
+    .tp_traverse = (traverseproc)reader_traverse,
+    .tp_clear = (inquiry)reader_forget,
     .tp_new = reader_new,
     .tp_dealloc = (destructor)reader_dealloc,
     .tp_call = (ternaryfunc)reader_call,
@@ -617,13 +636,16 @@ static PyTypeObject ReaderType = {
 /* add_read(observations, first) -> int: add what the observations from the first one on say, as long as each is that of
    a reader and can be read. Returns the place of the next one. */
 static PyObject *columns_add_read(Columns *self, PyObject *const *args, Py_ssize_t nargs) {
-    if (nargs != 2 || !PyList_CheckExact(args[0])) return PyErr_Format(PyExc_TypeError, "add_read takes a list and a place");
+    if (nargs != 2 || !PyList_CheckExact(args[0]))
+        return PyErr_Format(PyExc_TypeError, "add_read takes a list and a place");
     Py_ssize_t place = PyLong_AsSsize_t(args[1]);
     if (place < 0) return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_ValueError, "no such place");
     for (; place < PyList_GET_SIZE(args[0]); place++) { /* a key that is new lets others run */
         PyObject *observation = Py_NewRef(PyList_GET_ITEM(args[0], place));
-        PyObject *extract = PyTuple_CheckExact(observation) && PyTuple_GET_SIZE(observation) ? PyTuple_GET_ITEM(observation, 0) : NULL;
-        int done = extract && Py_IS_TYPE(extract, &ReaderType) && !read_observation((Reader *)extract, observation, self);
+        int is_tuple = PyTuple_CheckExact(observation) && PyTuple_GET_SIZE(observation);
+        PyObject *extract = is_tuple ? PyTuple_GET_ITEM(observation, 0) : NULL;
+        int is_reader = extract && Py_IS_TYPE(extract, &ReaderType);
+        int done = is_reader && !read_observation((Reader *)extract, observation, self);
         Py_DECREF(observation);
         if (!done) {
             PyErr_Clear(); /* whoever asks this one again gets to see it */

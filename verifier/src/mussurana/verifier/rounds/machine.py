@@ -354,6 +354,9 @@ class Verifier:
         is_committed = fences.status == COMMITTED
         self._follow_row(fences)
         due = {number: self.sessions[number].fence_due for number, _ in by_session(batch.session)}
+        is_old = (fences.epoch != UNKNOWN_EPOCH) & (fences.epoch < era_of(self.fenced_epoch) << EPOCH_BITS)
+        for number in set(batch.session[fences.txn[is_old]].tolist()):
+            due[number] = 0  # it was there before the row was made anew, and so is all that it does until it fences
         left_out = self._unfenced(batch, fences, due)
         is_silent = self.proven_ns <= silent_ns and not any(each.is_open for each in self.sessions.values())
         if is_silent and (is_committed & fences.is_write).any() and left_out[fences.txn[is_committed]].all():
@@ -382,6 +385,9 @@ class Verifier:
         is_first = is_known & fences.is_write & (fences.seen == INITIAL_VERSION) & (fences.epoch == 1)
         begins_again = bool(is_first.any()) and self.fenced_epoch > 1
         is_later = len(eras) > 1 and (era > era_before or not self.fenced_epoch)
+        if era and not self.fenced_epoch and (len(self.lost) or self.admission.given_up_txns):
+            # Of which row the fences were that are lost nobody knows; what has entered may belong to an older one.
+            is_later |= self._forgot_anything or any(len(level.retained) for level in self.levels)
         if not is_later and (era or not begins_again):
             return
         self._begin_anew()
