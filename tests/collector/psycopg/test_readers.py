@@ -170,7 +170,9 @@ def test_a_reader_goes_with_the_recorder_that_made_it(connection: Any, tmp_path:
     plan, layout = Plan("", ""), Layout(2, None, (), ((TABLES[0], (0,), 1),))
     result = connection.execute("SELECT 1, 2").pgresult
     _make_reader(plan, layout, result, "utf-8", recorder, recorder.names)
-    assert Sink(recorder.names).columns.add_read([(recorder.names.readers[layout], plan, layout, result, 0, ())], 0) == 1
+    assert (
+        Sink(recorder.names).columns.add_read([(recorder.names.readers[layout], plan, layout, result, 0, ())], 0) == 1
+    )
     gone = weakref.ref(recorder)
     recorder.close()
     del recorder
