@@ -97,7 +97,7 @@ def test_a_reader_says_what_python_says(connection: Any, recorder: Recorder, is_
         _make_reader(plan, layout, random_result(rng, connection, False), "utf-8", recorder, known)
         write_id = rng.randrange(1, 1 << 63) if plan.write else 0
         theirs, ours = Sink(slow), Sink(known)
-        slow.readers[layout] = None  # so that none is made
+        slow.readers[layout] = read  # so that none is made
         before = dict(recorder.coverage.unsent())
         read((read, plan, layout, result, write_id, ()), theirs)
         counted = {key: count - before.get(key, 0) for key, count in recorder.coverage.unsent()}

@@ -17,6 +17,7 @@ from mussurana.wire import FENCE_KEY
 
 if TYPE_CHECKING:
     from mussurana.collector._columns import KeyNumbers
+    from mussurana.collector.extraction import Extract
     from mussurana.collector.metrics import Metrics
 
 FENCE_NAME = "mussurana fence"
@@ -49,7 +50,7 @@ class Names:
         self._statements: dict[str, int] = {"": 0}
         self._statement_numbers = count(1)
         self._raw: dict[tuple[Any, ...], KeyNumbers] = {}
-        self.readers: dict[Any, Any] = {}  # by layout: what reads results of this shape, if that needs no Python
+        self.readers: dict[Any, Extract] = {}  # by layout: what reads results of this shape, if that needs no Python
         self.key_names: dict[int, str] | None = None  # by number; only a journal needs these two
         self.statement_texts: dict[int, str] = {}
         self.new_keys: list[tuple[int, str]] = []
@@ -100,7 +101,7 @@ class Names:
             known = self._raw.setdefault(kind, made)
         return known
 
-    def keep_reader(self, layout: Any, reader: Any) -> None:
+    def keep_reader(self, layout: Any, reader: Extract) -> None:
         if len(self.readers) >= READERS_MAX:
             self.readers.clear()
         self.readers[layout] = reader

@@ -154,10 +154,7 @@ def execute_known(
             watch.record(plan, result, write_id, params)
         else:
             layout = cursor._mussurana_layout
-            extract = watch.extract
-            if watch.encoding == "utf-8":
-                extract = watch.recorder.names.readers.get(layout, extract)
-            txn.observations.append((extract, plan, layout, result, write_id, ()))
+            txn.observations.append((watch.extract_for(layout), plan, layout, result, write_id, ()))
             txn.rows += row_count
     except Exception:
         watch.failed_after(plan, write_id)

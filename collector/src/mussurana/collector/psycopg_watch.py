@@ -21,6 +21,7 @@ from mussurana.collector.catalog import WID, Catalog
 from mussurana.collector.catalog_postgres import QUERY, QUERY_ALL, postgres_catalog
 from mussurana.collector.coverage import UNOBSERVED_WRITE
 from mussurana.collector.database import current_plans, plans_from, schema_changed
+from mussurana.collector.extraction import Extract
 from mussurana.collector.psycopg_errors import as_sent, may_be_ours, repair_error
 from mussurana.collector.psycopg_results import layout_of
 from mussurana.collector.recorder import ABORTED, COMMITTED, IN_DOUBT, NOT_KNOWN, Recorder, recorder_for
@@ -39,7 +40,7 @@ from mussurana.collector.sql.control import (
 )
 from mussurana.collector.sql.draft import XMIN, unobserved_write_keys
 from mussurana.collector.sql.extract import extract_fence, extract_lost, postgres_extractor
-from mussurana.collector.sql.plan import Plan
+from mussurana.collector.sql.plan import Layout, Plan
 from mussurana.collector.sql.plans import Plans
 from mussurana.collector.sql.tokens import FORMAT, NONE, POSTGRES, RAW, words_of
 from mussurana.collector.transactions import Transactions
@@ -394,7 +395,15 @@ class Watch:
                 keys = absence.keys(params)
             except Exception:  # parameters that are not what the condition suggests say nothing about absence
                 keys = ()
-        return (self.extract, plan, layout_of(plan, result), result, write_id, keys)
+        layout = layout_of(plan, result)
+        extract = self.extract if keys else self.extract_for(layout)
+        return (extract, plan, layout, result, write_id, keys)
+
+    def extract_for(self, layout: Layout | None) -> Extract:
+        """What reads results of this shape, without Python once it is known how. Pre: no key was looked for in vain."""
+        if self.encoding != "utf-8":
+            return self.extract
+        return self.recorder.names.readers.get(layout, self.extract)
 
     def failed_after(self, plan: Plan | None, write_id: int) -> None:
         """A hook failed when a statement had run: what it wrote is somewhere, and nobody will hear of it."""
