@@ -86,11 +86,11 @@ proto: ## make the stubs anew from proto/*.proto
 	  --pyi_out=src/mussurana/wire *.proto
 
 clean: ## remove the environment, caches and output
-	rm -rf .venv out .pytest_cache .mypy_cache .ruff_cache .hypothesis */build */src/*.egg-info
+	rm -rf .venv out .pytest_cache .mypy_cache .ruff_cache .hypothesis */build */src/*.egg-info collector/src/mussurana/collector/*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Without build isolation the pinned setuptools builds the packages, whichever version of pip there is.
-$(READY): Makefile constraints.txt $(wildcard */pyproject.toml */setup.py)
+$(READY): Makefile constraints.txt $(wildcard */pyproject.toml */setup.py collector/src/mussurana/collector/*.c)
 	@echo "Setting up .venv, which takes a minute or two the first time" >&2
 	@sh .ci/make-venv "$(PYTHON)" .venv
 	@{ $(RUN) pip install --constraint constraints.txt setuptools && \
