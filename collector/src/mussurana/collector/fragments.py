@@ -1,7 +1,6 @@
-"""Ended transactions as columns: a Fragment of history.proto, built with nothing but `array`.
+"""Ended transactions as columns: a Fragment of history.proto, built without numpy.
 
-numpy would be quicker per column and slower to import than everything else here together. Transactions come as columns
-(columns.py) and are added one at a time, so that the work can be done in small slices.
+numpy takes longer to import than everything else here together. Transactions come as columns (columns.py) and are added one at a time, so that the work can be done in small slices.
 """
 
 from __future__ import annotations
