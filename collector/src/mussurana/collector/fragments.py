@@ -1,6 +1,7 @@
 """Ended transactions as columns: a Fragment of history.proto, built without numpy.
 
-numpy takes longer to import than everything else here together. Transactions come as columns (columns.py) and are added one at a time, so that the work can be done in small slices.
+numpy takes longer to import than everything else here together. Transactions come as columns (columns.py) and are
+added one at a time, so that the work can be done in small slices.
 """
 
 from __future__ import annotations
