@@ -2,8 +2,9 @@
 
 The hot path only appends `(extract, ...)` to `txn.observations`. Each `extract(observation, sink)` is called later and
 tells the sink what there was: by `catch_up` while the server is at work on a COMMIT, or else by `operations_of` in the
-background. Most are `Reader`s of `_columns.c`, which need no Python (columns.py). Extractors of adapters may fail: a failure costs that observation and is counted. Since a write may have been in it, the write ids that the
-transaction may have drawn are then declared lost, so that whoever reads them is not checked against nothing.
+background. Most are `Reader`s of `_columns.c`, which need no Python (columns.py). Extractors of adapters may fail: a
+failure costs that observation and is counted. Since a write may have been in it, the write ids that the transaction may
+have drawn are then declared lost, so that whoever reads them is not checked against nothing.
 
 Writes that were rolled back to a savepoint become versions of an aborted transaction of their own. Reads in that part
 were real and stay, except for those that saw what was rolled back: only this transaction could see it.
