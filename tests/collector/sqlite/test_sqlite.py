@@ -203,6 +203,31 @@ def test_concurrent_connections_are_serializable(made: Recording) -> None:
     assert isinstance(check(made.history(), CheckSettings("serializable")).verdict, Accepted)
 
 
+def test_a_snapshot_is_as_old_as_the_first_statement_not_as_begin(made: Recording) -> None:
+    """BEGIN takes none, and what others commit then is seen: that inverts nothing. Nor does a statement that failed."""
+    with sqlite3.connect(made.path) as plain:
+        plain.execute("PRAGMA journal_mode = DELETE")
+    plain.close()
+    reader, writer = (made.connect(isolation_level=None, timeout=0) for _ in range(2))
+    query = "SELECT balance FROM accounts WHERE id = 1"
+    assert reader.execute(query).fetchall() == [(10,)]
+    reader.execute("BEGIN")
+    writer.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(sqlite3.OperationalError, match="locked"):
+        reader.execute(query).fetchall()
+    time.sleep(0.25)
+    writer.execute("UPDATE accounts SET balance = 11 WHERE id = 1")
+    writer.execute("COMMIT")
+    time.sleep(0.25)
+    assert reader.execute(query).fetchall() == [(11,)]
+    reader.execute("COMMIT")
+    reader.close()
+    writer.close()
+    history = made.history()
+    for level in ("generalized-si", "strong-session-si", "strong-si"):
+        assert isinstance(check(history, CheckSettings(level)).verdict, Accepted), level
+
+
 def test_a_file_that_was_put_back_is_found_out(made: Recording) -> None:
     connection = made.connect()
     connection.execute("UPDATE accounts SET balance = 1 WHERE id = 1")

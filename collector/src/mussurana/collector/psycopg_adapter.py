@@ -110,9 +110,9 @@ class CursorMixin:
                 status = self._pgconn.transaction_status
                 if status == INTRANS:
                     if watch.transactions is not None and (txn := watch.transactions.txn) is not None:
-                        return _tag_and_execute(self, watch, plan, txn, query, params, execute)
+                        return _tag_and_execute(self, watch, plan, txn, query, params, execute, None)
                 elif status == IDLE and not connection._autocommit:
-                    return _begin_and_execute(self, watch, query, params)
+                    return _begin_and_execute(self, watch, plan, query, params, execute)
         return _execute(self, watch, execute, query, params, prepare, binary)
 
     def _executemany_gen_pipeline(self: Any, query: Any, params_seq: Iterable[Any], returning: bool) -> PGen:
@@ -274,7 +274,14 @@ def _end_stream(cursor: Any, watch: Watch, plan: Plan, result: Any, write_id: in
 
 
 def _tag_and_execute(
-    cursor: Any, watch: Watch, plan: Plan, txn: Txn, query: str, params: Any, execute: Callable[..., PGen]
+    cursor: Any,
+    watch: Watch,
+    plan: Plan,
+    txn: Txn,
+    query: str,
+    params: Any,
+    execute: Callable[..., PGen],
+    begin: bytes | None,
 ) -> PGen:
     """The way of most statements, unless something is wrong with their parameters."""
     try:
@@ -286,12 +293,26 @@ def _tag_and_execute(
             watch.transactions.only_reads = False
     except Exception:
         return _execute(cursor, watch, execute, query, params, None, None)
-    return execute_known(cursor, watch, plan, txn, query, params, given, write_id, execute)
+    return execute_known(cursor, watch, plan, txn, query, params, given, write_id, execute, begin)
 
 
-def _begin_and_execute(cursor: Any, watch: Watch, query: str, params: Any) -> PGen:
-    """The first statement of a transaction, which then goes the way of the others."""
-    yield from _begin(cursor._conn, watch)
+def _begin_and_execute(
+    cursor: Any, watch: Watch, plan: Plan, query: str, params: Any, execute: Callable[..., PGen]
+) -> PGen:
+    """The first statement of a transaction goes the way of the others, and takes BEGIN along."""
+    connection = cursor._conn
+    if not watch.due() and not watch.streamed and is_open():
+        txn: Txn | None = None
+        try:
+            begin = connection._get_tx_start_command()
+            txn = watch.begin(begin)
+        except Exception:
+            watch.failed_control()
+        if txn is not None:
+            yield from _tag_and_execute(cursor, watch, plan, txn, query, params, execute, begin)
+            return
+    yield from _begin(connection, watch)
+    watch.streamed = False
     yield from cursor._execute_gen(query, params)
 
 

@@ -5,6 +5,8 @@ answers are kept with the plan, and what the calls do is done in one place; that
 costs. Since it repeats what psycopg does, it is only used with a psycopg that does just that (`is_open`) and for
 cursors that have changed nothing of it (`fits`); all others take the longer way, through psycopg's own methods.
 
+BEGIN is sent together with the first statement of its transaction, which saves the way to the server and back.
+
 While the server is at work on a COMMIT, the answers of the transaction are read: that takes time which nobody would
 use otherwise.
 """
@@ -15,7 +17,7 @@ import hashlib
 import inspect
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, NoReturn
 
 from psycopg import errors as e
 from psycopg import pq
@@ -24,7 +26,7 @@ from psycopg._cursor_base import BaseCursor
 from psycopg._preparing import PrepareManager
 from psycopg._queries import PostgresQuery, _query2pg_nocache
 from psycopg.adapt import Transformer
-from psycopg.generators import execute
+from psycopg.generators import execute, fetch_many
 
 from mussurana.collector.columns import bind_driver
 from mussurana.collector.extraction import catch_up
@@ -32,6 +34,8 @@ from mussurana.collector.psycopg_watch import PGen, Watch
 from mussurana.collector.recorder import Txn
 from mussurana.collector.sql.plan import Plan
 
+IDLE = pq.TransactionStatus.IDLE
+OK = pq.ConnStatus.OK
 TUPLES_OK = pq.ExecStatus.TUPLES_OK
 COMMAND_OK = pq.ExecStatus.COMMAND_OK
 FATAL_ERROR = pq.ExecStatus.FATAL_ERROR
@@ -118,19 +122,26 @@ def execute_known(
     given: Any,
     write_id: int,
     otherwise: Callable[..., PGen],
+    begin: bytes | None,
 ) -> PGen:
     """Execute a plan, with the parameters that are `given` in place of the application's, and record what came of it.
 
-    `otherwise` is psycopg's own way. Pre: a transaction is open, there is no pipeline, and nothing special is asked.
+    `otherwise` is psycopg's own way. `begin` begins the transaction; if it is None, one is open.
+    Pre: there is no pipeline, and nothing special is asked.
     """
     try:
-        sent = _send(cursor, watch, plan, given) if cursor._mussurana_fits else None
+        sent = _send(cursor, watch, plan, given, begin) if cursor._mussurana_fits else None
         if sent is None:
+            if begin is not None:
+                yield from execute_command(cursor._conn, watch, begin, None)
             watch.expected = True
             yield from otherwise(plan.text, given)
         else:
             tx, prepared = sent
-            results = yield from execute(cursor._pgconn)
+            if begin is None:
+                results = yield from execute(cursor._pgconn)
+            else:
+                results = yield from _answers_after_begin(cursor._pgconn, begin)
             if len(results) != 1 or (result := results[0]).status != TUPLES_OK:
                 cursor._check_results(results)
                 cursor._set_results(results)
@@ -145,7 +156,10 @@ def execute_known(
             if prepared._to_flush:
                 yield from prepared.maintain_gen(cursor._conn)
     except BaseException as error:
-        watch.statement_raised(error, cursor, plan, query, params, write_id)
+        if begin is not None and cursor._pgconn.transaction_status == IDLE:
+            watch.begin_failed()
+        else:
+            watch.statement_raised(error, cursor, plan, query, params, write_id)
         raise
     try:
         result = cursor._results[0]
@@ -154,7 +168,7 @@ def execute_known(
             watch.record(plan, result, write_id, params)
         else:
             layout = cursor._mussurana_layout
-            txn.observations.append((watch.extract_for(layout), plan, layout, result, write_id, ()))
+            txn.saw((watch.extract_for(layout), plan, layout, result, write_id, ()))
             txn.rows += row_count
     except Exception:
         watch.failed_after(plan, write_id)
@@ -179,15 +193,42 @@ def execute_command(connection: Any, watch: Watch, command: bytes, txn: Txn | No
     if len(results) != 1:
         raise e.InternalError(f"received {len(results)} results from command {command.decode()!r}")
     result = results[0]
-    if result.status == FATAL_ERROR:
-        raise e.error_from_result(result, encoding=pgconn._encoding)
     if result.status != COMMAND_OK and result.status != TUPLES_OK:
-        status = pq.ExecStatus(result.status).name
-        raise e.InterfaceError(f"unexpected result {status} from command {command.decode()!r}")
+        _raise_for(result, command, pgconn)
     return result
 
 
-def _send(cursor: Any, watch: Watch, plan: Plan, given: Any) -> tuple[Any, PrepareManager] | None:
+def _raise_for(result: Any, command: bytes, pgconn: Any) -> NoReturn:
+    if result.status == FATAL_ERROR:
+        raise e.error_from_result(result, encoding=pgconn._encoding)
+    status = pq.ExecStatus(result.status).name
+    raise e.InterfaceError(f"unexpected result {status} from command {command.decode()!r}")
+
+
+def _answers_after_begin(pgconn: Any, begin: bytes) -> PGen:
+    """The results of the statement that was sent together with `begin`."""
+    answers: list[list[Any]] = []
+    try:
+        answers.append((yield from execute(pgconn)))
+        answers.append((yield from fetch_many(pgconn)))
+        yield from fetch_many(pgconn)  # the end of the pipeline
+    except e.OperationalError:
+        # A server that ends the connection says so in place of an answer, and nothing follows.
+        if pgconn.status == OK:
+            raise
+        while pgconn.get_result() is not None:
+            pass
+        pgconn.exit_pipeline_mode()
+        if not any(result.status == FATAL_ERROR for results in answers for result in results):
+            raise
+    else:
+        pgconn.exit_pipeline_mode()
+    if answers[0][0].status != COMMAND_OK:
+        _raise_for(answers[0][0], begin, pgconn)
+    return answers[1]
+
+
+def _send(cursor: Any, watch: Watch, plan: Plan, given: Any, begin: bytes | None) -> tuple[Any, PrepareManager] | None:
     """Send a statement, if it is prepared; else psycopg has to."""
     prepared = cursor._conn._prepared
     names = prepared._names
@@ -206,11 +247,19 @@ def _send(cursor: Any, watch: Watch, plan: Plan, given: Any) -> tuple[Any, Prepa
         name = names.get(key)
         if name is None:
             return None
+        if begin is not None:
+            cursor._pgconn.enter_pipeline_mode()
     except Exception:  # psycopg will say what is wrong
         return None
     cursor._reset()
     cursor._tx = tx
     cursor._last_query = None
-    cursor._pgconn.send_query_prepared(name, params, param_formats=tx.formats, result_format=cursor.format)
+    pgconn = cursor._pgconn
+    if begin is None:
+        pgconn.send_query_prepared(name, params, param_formats=tx.formats, result_format=cursor.format)
+    else:
+        pgconn.send_query_params(begin, None)
+        pgconn.send_query_prepared(name, params, param_formats=tx.formats, result_format=cursor.format)
+        pgconn.pipeline_sync()
     names.move_to_end(key)
     return tx, prepared

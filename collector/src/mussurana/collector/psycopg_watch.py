@@ -24,7 +24,7 @@ from mussurana.collector.database import current_plans, plans_from, schema_chang
 from mussurana.collector.extraction import Extract
 from mussurana.collector.psycopg_errors import as_sent, may_be_ours, repair_error
 from mussurana.collector.psycopg_results import layout_of
-from mussurana.collector.recorder import ABORTED, COMMITTED, IN_DOUBT, NOT_KNOWN, Recorder, recorder_for
+from mussurana.collector.recorder import ABORTED, COMMITTED, IN_DOUBT, NOT_KNOWN, Recorder, Txn, recorder_for
 from mussurana.collector.settings import Settings
 from mussurana.collector.sql.control import (
     BEGIN,
@@ -384,7 +384,7 @@ class Watch:
             if write_id:
                 txn.observations.append((extract_lost, write_id))
             return
-        txn.observations.append(self.observation(plan, result, write_id, params))
+        txn.saw(self.observation(plan, result, write_id, params))
         txn.rows += result.ntuples
 
     def observation(self, plan: Plan, result: Any, write_id: int, params: Any) -> tuple[Any, ...]:
@@ -523,6 +523,22 @@ class Watch:
             self._names_may_have_changed(control)
         if self.transactions is not None:
             self.transactions.after(control, tag, self.pgconn.transaction_status != IDLE)
+
+    def begin(self, command: bytes) -> Txn | None:
+        """A command that begins a transaction is about to be sent, and the connection is idle."""
+        control = self.control_of(command)
+        transactions = self.transactions
+        if control is None or control.what != BEGIN or transactions is None:
+            return None
+        return transactions.begin(control.isolation)
+
+    def begin_failed(self) -> None:
+        """It was, and the server is still idle."""
+        try:
+            if self.transactions is not None:
+                self.transactions.end(ABORTED)
+        except Exception:
+            self.failed_control()
 
     def may_commit_instead(self) -> bool:
         """Whether the open transaction did nothing that a ROLLBACK would undo, so that its reads can be confirmed."""

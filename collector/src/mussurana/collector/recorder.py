@@ -15,9 +15,8 @@ happens on it:
         session.fenced(wrote=True, seconds=0.0004)    # or session.fence_failed()
 
     txn = session.begin()                             # before BEGIN is sent; session.txn until it ends
-    txn.begun_ns = time_ns()                          # when the first answer is there
     version = recorder.write_id()                     # only between begin and end
-    txn.observations.append((extract, plan, result))  # that is all the hot path does
+    txn.saw((extract, plan, result))                  # that is all the hot path does
     mark = txn.mark(); txn.roll_back_to(mark)         # SAVEPOINT, ROLLBACK TO
     session.committing(txn)                           # before COMMIT is sent
     session.end(txn, COMMITTED)                       # or ABORTED, IN_DOUBT
@@ -137,6 +136,12 @@ class Txn:
         self.extracted_from: list[Observation] | None = None  # out of these
         self.journaled: Place | None = None
         self.rows = 0  # rows in the results that the observations keep alive; the adapter may add to it
+
+    def saw(self, observation: Observation) -> None:
+        """A statement was answered. Now its snapshot is taken, for which BEGIN alone is no reason."""
+        if not self.begun_ns:
+            self.begun_ns = time_ns()
+        self.observations.append(observation)
 
     def mark(self) -> int:
         return len(self.observations)

@@ -453,7 +453,7 @@ def _take_ahead(cursor: Any, watch: Watch, plan: Plan, write_id: int, parameters
                 keys = ()
         transactions = watch.transactions
         if plan.live and transactions is not None and transactions.txn is not None:
-            transactions.txn.observations.append((extract_sqlite, plan, layout, rows, write_id, keys))
+            transactions.txn.saw((extract_sqlite, plan, layout, rows, write_id, keys))
             transactions.txn.rows += len(rows)
             if not complete:
                 cursor._mussurana_more = _recorder_of_more(watch, transactions.txn, rows)

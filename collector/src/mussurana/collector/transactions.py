@@ -113,10 +113,7 @@ class Transactions:
     def after(self, control: Control, tag: bytes, in_transaction: bool) -> None:
         """Such a statement was answered by this tag; `in_transaction` says where that left the connection."""
         what = control.what
-        if what == BEGIN:
-            if self.txn is not None and not self.txn.begun_ns:
-                self.txn.begun_ns = time_ns()
-        elif what in (COMMIT, ROLLBACK):
+        if what in (COMMIT, ROLLBACK):
             isolation = self.txn.isolation if self.txn is not None else NOT_KNOWN
             if what == COMMIT:
                 self.committed(tag)
