@@ -26,6 +26,7 @@ from mussurana.collector.sql import plan as plans
 from mussurana.collector.sql.extract import _make_reader, postgres_extractor
 from mussurana.collector.sql.plan import Layout, Plan, Write
 from mussurana.verifier.embedded_postgres import EmbeddedPostgres
+from mussurana.wire import history_pb2
 from tests.collector.postgres import Database
 from tests.collector.psycopg.recording import NEWEST, adopt, recording
 
@@ -78,7 +79,8 @@ def random_plan(rng: random.Random) -> tuple[Plan, Layout]:
 
 
 def said(names: Names, sink: Sink) -> list[tuple[Any, ...]]:
-    keys, texts = dict(names.new_keys), dict(names.new_statements)
+    told = history_pb2.Fragment.FromString(names.new_keys())
+    keys, texts = {each.key: each.name for each in told.key_name}, dict(names.new_statements)
     return [
         (kind, keys[key], version, previous, texts[text]) for kind, key, version, previous, text in sink.columns.rows()
     ]

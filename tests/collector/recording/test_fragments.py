@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from xxhash import xxh3_64_intdigest
 
 from mussurana.collector import names as naming
-from mussurana.collector.names import FENCE_NAME, key_of
+from mussurana.collector.names import FENCE_NAME, KeyNames, PlainKeyNames, key_of
 from mussurana.collector.recorder import ABORTED, COMMITTED, IN_DOUBT, SERIALIZABLE, Recorder, Session
 from mussurana.wire import FENCE_KEY, counter_of, history_pb2, tag_of
 from tests.collector.recording.ingest import eventually
@@ -76,8 +79,10 @@ def test_names_travel_once(recorder: Recorder, spool: Path) -> None:
     assert [len(f.key_name) for f in fragments(spool)][:3] == [1, 0, 0]
 
 
-def test_the_cache_of_names_is_bounded(recorder: Recorder, spool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(naming, "KEYS_MAX", 10)
+@pytest.mark.parametrize("key_names", [KeyNames, PlainKeyNames])
+def test_the_cache_of_names_is_bounded(recorder: Recorder, spool: Path, key_names: Any) -> None:
+    names = recorder.names
+    names._keys = key_names(xxh3_64_intdigest, names._full, 10, history_pb2.Fragment.KEY_NAME_FIELD_NUMBER)
     session = recorder.open_session("conn 1", fenced=False)
     commit(recorder, session, *(f"a/{i}" for i in range(100)))
     commit(recorder, session, "a/0")
@@ -88,8 +93,42 @@ def test_the_cache_of_names_is_bounded(recorder: Recorder, spool: Path, monkeypa
 
 
 def test_no_key_is_mistaken_for_the_fence_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert KeyNames(lambda name: 0, pytest.fail, 10, 18).number("a/" + "1" * 200) != FENCE_KEY
     monkeypatch.setattr(naming, "xxh3_64_intdigest", lambda name: 0)
     assert key_of("a/1") != FENCE_KEY
+
+
+def test_names_are_the_same_in_both_languages() -> None:
+    rng = random.Random(3)
+    field = history_pb2.Fragment.KEY_NAME_FIELD_NUMBER
+    forgets: list[str] = []
+
+    def make(kind: Any, name: str) -> Any:
+        def full() -> None:
+            forgets.append(name)
+            made.forget()
+
+        made: Any = kind(xxh3_64_intdigest, full, 700, field)
+        return made
+
+    both = make(KeyNames, "C"), make(PlainKeyNames, "Python")
+    texts = ["".join(rng.choices("ab/1234'ä€\U0001f40d", k=1 + length % 300)) for length in range(1200)]
+    for step in range(5000):
+        name = rng.choice(texts)
+        numbers = [names.number(name) for names in both]
+        assert numbers == [key_of(name)] * 2, name
+        assert both[0].fields() == both[1].fields()
+        if step % 100 == 0:
+            length = rng.choice([0, len(both[0].fields()), 10**9])
+            for names in both:
+                names.cut(length)
+    assert len(both[0]) == len(both[1])
+    assert forgets.count("C") == forgets.count("Python") > 2
+    for names in both:
+        with pytest.raises(UnicodeEncodeError):
+            names.number("a/\udcff")
+        names.forget()
+        assert len(names) == 0
 
 
 @pytest.mark.parametrize(

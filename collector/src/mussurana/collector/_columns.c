@@ -33,27 +33,7 @@ enum { READ, WRITE, UPDATE, DELETE, READ_ABSENT, INSERT, KINDS };
 #define VERSION_MAX INT64_MAX
 #define KEY_COLUMNS_MAX 32 /* as many as PostgreSQL allows in an index */
 
-/* Numbers of keys, by what the database sends for them. Open addressing; bytes of the keys lie one after the other. */
-
-typedef struct {
-    uint64_t hash;
-    uint64_t number;
-    size_t at;       /* where its bytes are */
-    uint32_t length; /* of them */
-    uint32_t used;
-} Slot;
-
-typedef struct {
-    PyObject_HEAD
-    PyObject *make;   /* from a key to its number, or None if it has none */
-    PyObject *prefix; /* `make` gets the name of a key: this, and its values. If None, their bytes or a tuple of them */
-    Slot *slots;
-    size_t slot_count; /* a power of two, or 0 */
-    size_t used;
-    char *bytes;
-    size_t bytes_used, bytes_room;
-} KeyNumbers;
-
+/* A hash that only this process knows. */
 static uint64_t hash_of(const char *bytes, size_t length) {
     uint64_t hash = seed ^ length;
     while (length >= 8) {
@@ -69,6 +49,301 @@ static uint64_t hash_of(const char *bytes, size_t length) {
     hash = (hash ^ word) * 0xC4CEB9FE1A85EC53u;
     return hash ^ (hash >> 29);
 }
+
+/* XXH3 with 64 bits, as xxhash has it, of texts that are no longer than names of keys mostly are. */
+
+#define HASHED_MAX 128
+
+static uint64_t read_64(const unsigned char *from) {
+    uint64_t word = 0;
+    for (int i = 0; i < 8; i++) word |= (uint64_t)from[i] << (8 * i); /* compilers know what is meant */
+    return word;
+}
+
+static uint32_t read_32(const unsigned char *from) {
+    return from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16 | (uint32_t)from[3] << 24;
+}
+
+static const unsigned char secret[HASHED_MAX] = {
+    0xb8, 0xfe, 0x6c, 0x39, 0x23, 0xa4, 0x4b, 0xbe, 0x7c, 0x01, 0x81, 0x2c, 0xf7, 0x21, 0xad, 0x1c, 0xde, 0xd4, 0x6d,
+    0xe9, 0x83, 0x90, 0x97, 0xdb, 0x72, 0x40, 0xa4, 0xa4, 0xb7, 0xb3, 0x67, 0x1f, 0xcb, 0x79, 0xe6, 0x4e, 0xcc, 0xc0,
+    0xe5, 0x78, 0x82, 0x5a, 0xd0, 0x7d, 0xcc, 0xff, 0x72, 0x21, 0xb8, 0x08, 0x46, 0x74, 0xf7, 0x43, 0x24, 0x8e, 0xe0,
+    0x35, 0x90, 0xe6, 0x81, 0x3a, 0x26, 0x4c, 0x3c, 0x28, 0x52, 0xbb, 0x91, 0xc3, 0x00, 0xcb, 0x88, 0xd0, 0x65, 0x8b,
+    0x1b, 0x53, 0x2e, 0xa3, 0x71, 0x64, 0x48, 0x97, 0xa2, 0x0d, 0xf9, 0x4e, 0x38, 0x19, 0xef, 0x46, 0xa9, 0xde, 0xac,
+    0xd8, 0xa8, 0xfa, 0x76, 0x3f, 0xe3, 0x9c, 0x34, 0x3f, 0xf9, 0xdc, 0xbb, 0xc7, 0xc7, 0x0b, 0x4f, 0x1d, 0x8a, 0x51,
+    0xe0, 0x4b, 0xcd, 0xb4, 0x59, 0x31, 0xc8, 0x9f, 0x7e, 0xc9, 0xd9, 0x78, 0x73, 0x64,
+};
+
+static uint64_t multiply(uint64_t one, uint64_t other) { /* 128 bits of product, folded */
+    unsigned __int128 product = (unsigned __int128)one * other;
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
+static uint64_t mix(const unsigned char *bytes, int place) {
+    return multiply(read_64(bytes) ^ read_64(secret + place), read_64(bytes + 8) ^ read_64(secret + place + 8));
+}
+
+static uint64_t spread(uint64_t hash, int shift, uint64_t factor) { return (hash ^ (hash >> shift)) * factor; }
+
+static uint64_t rotate(uint64_t word, int by) { return word << by | word >> (64 - by); }
+
+/* Pre: 0 < length <= HASHED_MAX. */
+static uint64_t hash_short(const char *text, size_t length) {
+    const unsigned char *bytes = (const unsigned char *)text, *end = bytes + length;
+    uint64_t hash;
+    if (length <= 3) {
+        hash = (uint64_t)bytes[0] << 16 | (uint64_t)bytes[length >> 1] << 24 | end[-1] | (uint64_t)length << 8;
+        hash ^= read_32(secret) ^ read_32(secret + 4);
+        hash = spread(hash, 33, 0xC2B2AE3D27D4EB4Fu);
+        hash = spread(hash, 29, 0x165667B19E3779F9u);
+        return hash ^ (hash >> 32);
+    }
+    if (length <= 8) {
+        hash = read_32(end - 4) + ((uint64_t)read_32(bytes) << 32);
+        hash ^= read_64(secret + 8) ^ read_64(secret + 16);
+        hash ^= rotate(hash, 49) ^ rotate(hash, 24);
+        hash *= 0x9FB21C651E98DF25u;
+        hash ^= (hash >> 35) + length;
+        hash *= 0x9FB21C651E98DF25u;
+        return hash ^ (hash >> 28);
+    }
+    if (length <= 16) {
+        uint64_t low = read_64(bytes) ^ read_64(secret + 24) ^ read_64(secret + 32);
+        uint64_t high = read_64(end - 8) ^ read_64(secret + 40) ^ read_64(secret + 48);
+        uint64_t swapped = 0;
+        for (int i = 0; i < 8; i++) swapped |= (low >> (8 * i) & 0xFF) << (56 - 8 * i);
+        hash = length + swapped + high + multiply(low, high);
+    } else {
+        hash = length * 0x9E3779B185EBCA87u;
+        for (int i = ((int)length - 1) / 32; i >= 0; i--)
+            hash += mix(bytes + 16 * i, 32 * i) + mix(end - 16 * (i + 1), 32 * i + 16);
+    }
+    hash = spread(hash, 37, 0x165667919E3779F9u);
+    return hash ^ (hash >> 32);
+}
+
+/* Names of keys: their numbers, and those names that the verifier has not been told, as fields of protobuf, so that
+   nobody has to make objects of them. */
+
+typedef struct {
+    uint64_t number; /* 0 where there is none */
+    uint64_t check;  /* another hash: if two names have one number, both are told, and the verifier sees it */
+} Known;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *hash; /* from the bytes of a name to its number */
+    PyObject *full; /* called when `most` names are known; it calls `forget` */
+    unsigned int field; /* the number of the field that each of them is, with a number as its 1st and a name as its 2nd */
+    Known *known; /* names that were told, or are in `fields`; open addressing */
+    size_t room, used, most;
+    char *fields;
+    size_t fields_room, fields_used;
+} KeyNames;
+
+#define VARINT_MAX 10
+#define LENGTH_DELIMITED 2
+
+static char *put_varint(char *to, uint64_t number) {
+    for (; number >= 0x80; number >>= 7) *to++ = (char)(number | 0x80);
+    *to++ = (char)number;
+    return to;
+}
+
+/* Note that a name is known. 1: it was. 0: it was not. -1: an exception is set. */
+static int know(KeyNames *self, uint64_t number, uint64_t check) {
+    if (2 * (self->used + 1) >= self->room) {
+        size_t room = self->room ? 2 * self->room : 1024;
+        Known *known = PyMem_Calloc(room, sizeof *known);
+        if (!known) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        for (size_t i = 0; i < self->room; i++) {
+            if (!self->known[i].number) continue;
+            size_t place = self->known[i].number & (room - 1);
+            while (known[place].number) place = (place + 1) & (room - 1);
+            known[place] = self->known[i];
+        }
+        PyMem_Free(self->known);
+        self->known = known;
+        self->room = room;
+    }
+    size_t place = number & (self->room - 1);
+    for (; self->known[place].number; place = (place + 1) & (self->room - 1))
+        if (self->known[place].number == number && self->known[place].check == check) return 1;
+    self->known[place] = (Known){number, check};
+    self->used++;
+    return 0;
+}
+
+/* Add a name to those that are to be told. */
+static int tell_name(KeyNames *self, const char *name, size_t length, uint64_t number) {
+    char inner[2 * (1 + VARINT_MAX)], *end = inner;
+    *end++ = 1 << 3;
+    end = put_varint(end, number);
+    *end++ = 2 << 3 | LENGTH_DELIMITED;
+    end = put_varint(end, length);
+    size_t inner_length = (size_t)(end - inner), most = self->fields_used + 2 * VARINT_MAX + inner_length + length;
+    if (most > self->fields_room) {
+        char *fields = PyMem_Realloc(self->fields, 2 * most + 256);
+        if (!fields) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        self->fields = fields;
+        self->fields_room = 2 * most + 256;
+    }
+    char *to = put_varint(self->fields + self->fields_used, (uint64_t)self->field << 3 | LENGTH_DELIMITED);
+    to = put_varint(to, inner_length + length);
+    memcpy(to, inner, inner_length);
+    memcpy(to + inner_length, name, length);
+    self->fields_used = (size_t)(to + inner_length + length - self->fields);
+    return 0;
+}
+
+/* Whether bytes are text. -1: they are not, and an exception is set. */
+static int check_text(const char *bytes, size_t length) {
+    size_t i = 0;
+    while (i < length && !(bytes[i] & 0x80)) i++;
+    if (i == length) return 0;
+    PyObject *text = PyUnicode_DecodeUTF8(bytes, (Py_ssize_t)length, NULL);
+    Py_XDECREF(text);
+    return text ? 0 : -1;
+}
+
+/* The number of a name, which is noted down if it is new. */
+static int number_of_name(KeyNames *self, const char *name, size_t length, uint64_t *number) {
+    if (check_text(name, length)) return -1;
+    if (length && length <= HASHED_MAX) {
+        *number = hash_short(name, length);
+    } else {
+        PyObject *bytes = PyBytes_FromStringAndSize(name, (Py_ssize_t)length);
+        PyObject *made = bytes ? PyObject_CallOneArg(self->hash, bytes) : NULL;
+        Py_XDECREF(bytes);
+        if (!made) return -1;
+        *number = PyLong_AsUnsignedLongLong(made);
+        Py_DECREF(made);
+        if (*number == (uint64_t)-1 && PyErr_Occurred()) return -1;
+    }
+    if (!*number) *number = 1; /* 0 is the fence row */
+    uint64_t check = hash_of(name, length);
+    int was = know(self, *number, check);
+    if (was) return was < 0 ? -1 : 0;
+    if (self->used > self->most) {
+        PyObject *done = PyObject_CallNoArgs(self->full);
+        Py_XDECREF(done);
+        if (!done || know(self, *number, check) < 0) return -1;
+    }
+    return tell_name(self, name, length, *number);
+}
+
+static int names_init(KeyNames *self, PyObject *args, PyObject *Py_UNUSED(kwargs)) {
+    PyObject *hash, *full;
+    Py_ssize_t most;
+    if (!PyArg_ParseTuple(args, "OOnI:KeyNames", &hash, &full, &most, &self->field)) return -1;
+    self->most = (size_t)most;
+    Py_XSETREF(self->hash, Py_NewRef(hash));
+    Py_XSETREF(self->full, Py_NewRef(full));
+    return 0;
+}
+
+static PyObject *names_number(KeyNames *self, PyObject *given) {
+    Py_ssize_t length;
+    const char *name = PyUnicode_AsUTF8AndSize(given, &length);
+    uint64_t number;
+    if (!name || number_of_name(self, name, (size_t)length, &number)) return NULL;
+    return PyLong_FromUnsignedLongLong(number);
+}
+
+static PyObject *names_fields(KeyNames *self, PyObject *Py_UNUSED(ignored)) {
+    return PyBytes_FromStringAndSize(self->fields, (Py_ssize_t)self->fields_used);
+}
+
+static PyObject *names_cut(KeyNames *self, PyObject *given) {
+    size_t length = PyLong_AsSize_t(given);
+    if (length == (size_t)-1 && PyErr_Occurred()) return NULL;
+    if (length > self->fields_used) length = self->fields_used;
+    self->fields_used -= length;
+    if (self->fields_used) memmove(self->fields, self->fields + length, self->fields_used);
+    Py_RETURN_NONE;
+}
+
+static PyObject *names_forget(KeyNames *self, PyObject *Py_UNUSED(ignored)) {
+    PyMem_Free(self->known);
+    self->known = NULL;
+    self->room = self->used = 0;
+    Py_RETURN_NONE;
+}
+
+static int names_traverse(KeyNames *self, visitproc visit, void *arg) {
+    Py_VISIT(self->hash);
+    Py_VISIT(self->full);
+    return 0;
+}
+
+static int names_clear(KeyNames *self) {
+    self->most = SIZE_MAX; /* nobody calls `full` any more */
+    Py_CLEAR(self->full);
+    return 0;
+}
+
+static void names_dealloc(KeyNames *self) {
+    PyObject_GC_UnTrack(self);
+    Py_CLEAR(self->hash);
+    Py_CLEAR(self->full);
+    PyMem_Free(self->known);
+    PyMem_Free(self->fields);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+static Py_ssize_t names_length(KeyNames *self) { return (Py_ssize_t)self->used; }
+
+static PyMethodDef names_methods[] = {
+    {"number", (PyCFunction)names_number, METH_O, "The number of a name."},
+    {"fields", (PyCFunction)names_fields, METH_NOARGS, "The names to be told, as fields of protobuf."},
+    {"cut", (PyCFunction)names_cut, METH_O, "So many bytes of the fields, the first ones, were sent."},
+    {"forget", (PyCFunction)names_forget, METH_NOARGS, "No name is known any more."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PySequenceMethods names_sequence = {.sq_length = (lenfunc)names_length};
+
+static PyTypeObject KeyNamesType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "mussurana.collector._columns.KeyNames",
+    .tp_basicsize = sizeof(KeyNames),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_doc = "Numbers of names, and those names that the verifier has not been told.",
+    .tp_new = PyType_GenericNew,
+    .tp_init = (initproc)names_init,
+    .tp_dealloc = (destructor)names_dealloc,
+    .tp_traverse = (traverseproc)names_traverse,
+    .tp_clear = (inquiry)names_clear,
+    .tp_methods = names_methods,
+    .tp_as_sequence = &names_sequence,
+};
+
+/* Numbers of keys, by what the database sends for them. Open addressing; bytes of the keys lie one after the other. */
+
+typedef struct {
+    uint64_t hash;
+    uint64_t number;
+    size_t at;       /* where its bytes are */
+    uint32_t length; /* of them */
+    uint32_t used;
+} Slot;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *prefix; /* if it is not None, a key's name is this and its values, and its number that of its name */
+    PyObject *make;   /* KeyNames then; else it is called with the values of a key, bytes or a tuple of them, and returns
+                         the number, or None if it has none; all that follows is only for this */
+    Slot *slots;
+    size_t slot_count; /* a power of two, or 0 */
+    size_t used;
+    char *bytes;
+    size_t bytes_used, bytes_room;
+} KeyNumbers;
 
 /* The slot of a key, or the free one where it belongs. Pre: there is a free slot. */
 static Slot *find_slot(KeyNumbers *self, uint64_t hash, const char *bytes, size_t length) {
@@ -128,13 +403,10 @@ static PyObject *value_of(const char *packed, int count) {
     return several ? several : value;
 }
 
-/* The name of a key whose values stand in it as they are: accounts/42 */
-static PyObject *name_of(PyObject *prefix, const char *packed, size_t length, int count) {
-    Py_ssize_t prefix_length;
-    const char *begins = PyUnicode_AsUTF8AndSize(prefix, &prefix_length);
-    char *name = begins ? PyMem_Malloc((size_t)prefix_length + length) : NULL;
-    if (!name) return begins ? PyErr_NoMemory() : NULL;
-    memcpy(name, begins, (size_t)prefix_length);
+/* The name of a key whose values stand in it as they are: accounts/42. Returns its length. Pre: there is room for the
+   prefix and for `packed`. */
+static size_t write_name(char *name, const char *prefix, size_t prefix_length, const char *packed, int count) {
+    memcpy(name, prefix, prefix_length);
     char *to = name + prefix_length;
     for (int i = 0; i < count; i++) {
         uint32_t size; /* it took more room than the comma does */
@@ -144,14 +416,30 @@ static PyObject *name_of(PyObject *prefix, const char *packed, size_t length, in
         to += size;
         packed += sizeof size + size;
     }
-    PyObject *made = PyUnicode_DecodeUTF8(name, to - name, NULL);
-    PyMem_Free(name);
-    return made;
+    return (size_t)(to - name);
+}
+
+/* The number of such a key. */
+static int number_by_name(KeyNumbers *self, const char *packed, size_t length, int count, uint64_t *number) {
+    Py_ssize_t prefix_length;
+    const char *prefix = PyUnicode_AsUTF8AndSize(self->prefix, &prefix_length);
+    if (!prefix) return -1;
+    char on_stack[512], *name = on_stack;
+    if ((size_t)prefix_length + length > sizeof on_stack) name = PyMem_Malloc((size_t)prefix_length + length);
+    if (!name) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    size_t name_length = write_name(name, prefix, (size_t)prefix_length, packed, count);
+    int failed = number_of_name((KeyNames *)self->make, name, name_length, number);
+    if (name != on_stack) PyMem_Free(name);
+    return failed;
 }
 
 /* The number of a key that consists of `count` values, which lie in `packed`, each with its length in front.
    1: it is in *number. 0: the key has none. -1: an exception is set. */
 static int number_of(KeyNumbers *self, const char *packed, size_t length, int count, uint64_t *number) {
+    if (self->prefix != Py_None) return number_by_name(self, packed, length, count, number) ? -1 : 1;
     uint64_t hash = hash_of(packed, length);
     if (self->slot_count) {
         Slot *slot = find_slot(self, hash, packed, length);
@@ -160,7 +448,7 @@ static int number_of(KeyNumbers *self, const char *packed, size_t length, int co
             return 1;
         }
     }
-    PyObject *key = self->prefix == Py_None ? value_of(packed, count) : name_of(self->prefix, packed, length, count);
+    PyObject *key = value_of(packed, count);
     if (!key) return -1;
     PyObject *made = PyObject_CallOneArg(self->make, key);
     Py_DECREF(key);
@@ -188,8 +476,8 @@ static int numbers_init(KeyNumbers *self, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"make", "prefix", NULL};
     PyObject *make, *prefix;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO:KeyNumbers", names, &make, &prefix)) return -1;
-    if (prefix != Py_None && !PyUnicode_Check(prefix)) {
-        PyErr_SetString(PyExc_TypeError, "a prefix is a text");
+    if (prefix != Py_None && !(PyUnicode_Check(prefix) && Py_IS_TYPE(make, &KeyNamesType))) {
+        PyErr_SetString(PyExc_TypeError, "a prefix is a text, and goes with names");
         return -1;
     }
     Py_XSETREF(self->make, Py_NewRef(make));
@@ -714,12 +1002,13 @@ static struct PyModuleDef module = {
 
 PyMODINIT_FUNC PyInit__columns(void) {
     pgresult_ptr = PyUnicode_InternFromString("pgresult_ptr");
-    if (!pgresult_ptr || PyType_Ready(&KeyNumbersType) < 0 || PyType_Ready(&ColumnsType) < 0 ||
+    if (!pgresult_ptr || PyType_Ready(&KeyNamesType) < 0 || PyType_Ready(&KeyNumbersType) < 0 || PyType_Ready(&ColumnsType) < 0 ||
         PyType_Ready(&ReaderType) < 0)
         return NULL;
     seed = (uint64_t)PyObject_Hash(pgresult_ptr) | 1;
     PyObject *made = PyModule_Create(&module);
-    if (made && (PyModule_AddObjectRef(made, "KeyNumbers", (PyObject *)&KeyNumbersType) < 0 ||
+    if (made && (PyModule_AddObjectRef(made, "KeyNames", (PyObject *)&KeyNamesType) < 0 ||
+                 PyModule_AddObjectRef(made, "KeyNumbers", (PyObject *)&KeyNumbersType) < 0 ||
                  PyModule_AddObjectRef(made, "Columns", (PyObject *)&ColumnsType) < 0 ||
                  PyModule_AddObjectRef(made, "Reader", (PyObject *)&ReaderType) < 0))
         Py_CLEAR(made);

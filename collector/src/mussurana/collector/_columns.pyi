@@ -4,13 +4,29 @@ from typing import Any, TypeAlias
 from mussurana.collector.columns import Row
 from mussurana.collector.extraction import Extract, Observation, Sink
 
+class KeyNames:
+    """Numbers of names, and those names that the verifier has not been told."""
+
+    def __init__(self, hash_of: Callable[[bytes], int], full: Callable[[], None], most: int, field: int, /) -> None:
+        """`full` is called when so many names are known, and has to call `forget`."""
+    def __len__(self) -> int:
+        """How many names are known."""
+    def number(self, name: str, /) -> int:
+        """The number of a name, which is to be told if it was not known."""
+    def fields(self) -> bytes:
+        """The names to be told, as fields of protobuf of that number: each with its number and itself."""
+    def cut(self, length: int, /) -> None:
+        """So many bytes of the fields, the first ones, were sent."""
+    def forget(self) -> None:
+        """No name is known any more."""
+
 class KeyNumbers:
     """Numbers of keys, by what the database sends for them: bytes, or a tuple of them for several columns."""
 
-    def __init__(self, make: Callable[[Any], int | None], prefix: str | None) -> None:
+    def __init__(self, make: KeyNames | Callable[[Any], int | None], prefix: str | None) -> None:
         """`make` says the number of a key that is new; None if it has none.
 
-        With a prefix it is asked by the key's name, which is made of the prefix and the values as they are.
+        With a prefix a key's name is made of that and the values as they are, and `make` knows its number.
         """
     def __len__(self) -> int: ...
     def clear(self) -> None: ...

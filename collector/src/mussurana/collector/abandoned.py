@@ -104,7 +104,8 @@ def _fragment_of(txns: list[Journaled], sequence: int, settled: dict[int, int]) 
     for number, name in {txn.session_number: txn.session_name for txn in txns}.items():
         builder.events.append(event(what=event.OPEN, session=RESCUED + number, name=printable(name)))
         builder.events.append(event(what=event.CLOSE, session=RESCUED + number))
-    names.new_keys = list({key: name for txn in txns for key, name in txn.key_names.items()}.items())
+    for name in dict.fromkeys(name for txn in txns for name in txn.key_names.values()):
+        names.key(name)
     names.new_statements = list(
         {key: printable(text) for txn in txns for key, text in txn.statement_texts.items()}.items()
     )

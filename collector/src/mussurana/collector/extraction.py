@@ -37,12 +37,6 @@ class Sink:
         self.failures = 0  # observations whose extractor failed
         self.statement_number = 0
 
-    def copy(self) -> Sink:
-        other = Sink(self.names)
-        other.columns.extend(self.columns)
-        other.lost, other.failures = self.lost.copy(), self.failures
-        return other
-
     def statement(self, text: str) -> None:
         """The operations that follow belong to this SQL, with placeholders and never with values."""
         self.statement_number = self.names.statement(text)
@@ -88,27 +82,28 @@ class Extracted(NamedTuple):
     failures: int  # observations whose extractor failed
 
 
-def catch_up(txn: Txn, names: Names) -> None:
-    """Ask the observations now, and let go of them: a result that is freed at once costs the least.
+def catch_up(txn: Txn) -> None:
+    """Ask the first observations now, up to one that needs Python, and let go of them.
 
-    Pre: no observation will be replaced by another one.
+    A result that is freed at once costs the least. Pre: no observation will be replaced by another one.
     """
-    if txn.rolled_back:
-        return
-    sink = Sink(names)
-    _ask(txn.observations, sink)
-    if not sink.failures:
-        txn.caught_up, txn.observations = sink, []
+    if not txn.rolled_back:
+        columns = Columns()
+        place = columns.add_read(txn.observations, 0)
+        if place:
+            txn.caught_up, txn.observations = columns, txn.observations[place:]
 
 
 def operations_of(txn: Txn, names: Names) -> Extracted:
     """Ask every observation. Never raises for what an extractor does."""
     if txn.rolled_back:
         return _without_rolled_back(txn.observations, names, txn.rolled_back)
-    sink = txn.caught_up
-    if sink is None or txn.observations:
-        sink = Sink(names) if sink is None else sink.copy()
-        _ask(txn.observations, sink)
+    if txn.caught_up is not None and not txn.observations:
+        return Extracted(txn.caught_up, _NONE, [], 0)
+    sink = Sink(names)
+    if txn.caught_up is not None:
+        sink.columns.extend(txn.caught_up)
+    _ask(txn.observations, sink)
     return Extracted(sink.columns, _NONE, sink.lost, sink.failures)
 
 

@@ -29,7 +29,7 @@ class FragmentBuilder:
 
     def __init__(self, names: Names) -> None:
         self._names = names
-        self._sent = (0, 0)  # how many of the new names are in what was sealed
+        self._sent = (0, 0)  # how much of the new names is in what was sealed
         self.events: list[history_pb2.SessionEvent] = []
         self.clear()
 
@@ -119,10 +119,9 @@ class FragmentBuilder:
         for tag, counter in settled.items():
             drawn = counter_of(upper) if tag == tag_of(upper) else 0
             fragment.write_ids.add(tag=tag, settled=counter, drawn=drawn)
-        new_keys, new_statements = names.new_keys.copy(), names.new_statements.copy()
+        new_keys, new_statements = names.new_keys(), names.new_statements.copy()
         self._sent = len(new_keys), len(new_statements)
-        for key, key_name in new_keys:
-            fragment.key_name.add(key=key, name=key_name)
+        fragment.MergeFromString(new_keys)
         for number, text in new_statements:
             fragment.statement.add(number=number, text=text)
         fragment.gap.extend(gaps)

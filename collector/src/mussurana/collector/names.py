@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from xxhash import xxh3_64_intdigest
 
-from mussurana.wire import FENCE_KEY
+from mussurana.wire import FENCE_KEY, history_pb2
 
 if TYPE_CHECKING:
     from mussurana.collector._columns import KeyNumbers
@@ -24,7 +24,7 @@ FENCE_NAME = "mussurana fence"
 """The name of the key of the fence row. No other key is called so, since those have a table and a slash."""
 
 KEYS_MAX = 200_000
-"""Names of keys that are known to have been sent. Some 50 MB; when full it starts anew, and names go out again."""
+"""Names of keys that are known to have been sent. Some 30 MB; when full it starts anew, and names go out again."""
 
 READERS_MAX = 10_000
 """Plans are bounded, and so are their layouts; but those that are gone stay here until it is full."""
@@ -43,32 +43,75 @@ def printable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
+class PlainKeyNames:
+    """Numbers of names, and those names that the verifier has not been told. As KeyNames in `_columns.c`, in Python."""
+
+    def __init__(self, hash_of: Callable[[bytes], int], full: Callable[[], None], most: int, field: int) -> None:
+        """`full` is called when so many names are known, and has to call `forget`."""
+        self._numbers: dict[str, int] = {}
+        self._full = full
+        self._most = most
+        self._fields = bytearray()
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def number(self, name: str) -> int:
+        """The number of a name, which is to be told if it was not known."""
+        number = self._numbers.get(name)
+        if number is None:
+            if len(self._numbers) >= self._most:
+                self._full()
+            number = self._numbers[name] = key_of(name)
+            told = history_pb2.KeyName(key=number, name=name)
+            self._fields += history_pb2.Fragment(key_name=[told]).SerializeToString()
+        return number
+
+    def fields(self) -> bytes:
+        """The names to be told, as fields of a Fragment."""
+        return bytes(self._fields)
+
+    def cut(self, length: int) -> None:
+        """So many bytes of the fields, the first ones, were sent."""
+        del self._fields[:length]
+
+    def forget(self) -> None:
+        """No name is known any more."""
+        self._numbers = {}
+
+
+try:
+    from mussurana.collector._columns import KeyNames as KeyNames
+except ImportError:  # there was no compiler
+    if not TYPE_CHECKING:
+        KeyNames = PlainKeyNames
+
+
 class Names:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._keys: dict[str, int] = {FENCE_NAME: FENCE_KEY}
+        field = history_pb2.Fragment.KEY_NAME_FIELD_NUMBER
+        self._keys = KeyNames(xxh3_64_intdigest, self._full, KEYS_MAX, field)
         self._statements: dict[str, int] = {"": 0}
         self._statement_numbers = count(1)
         self._raw: dict[tuple[Any, ...], KeyNumbers] = {}
         self.readers: dict[Any, Extract] = {}  # by layout: what reads results of this shape, if that needs no Python
         self.key_names: dict[int, str] | None = None  # by number; only a journal needs these two
         self.statement_texts: dict[int, str] = {}
-        self.new_keys: list[tuple[int, str]] = []
         self.new_statements: list[tuple[int, str]] = []
 
     def key(self, name: str) -> int:
         """The number of a key."""
-        number = self._keys.get(name)
-        if number is None:
-            if len(self._keys) >= KEYS_MAX:
-                self._metrics.cache_evictions += 1
-                self._start_anew()
-            number = key_of(name)
-            self.new_keys.append((number, name))
-            if self.key_names is not None:
-                self.key_names[number] = name
-            self._keys[name] = number
+        if name == FENCE_NAME:
+            return FENCE_KEY
+        number = self._keys.number(name)
+        if self.key_names is not None:
+            self.key_names[number] = name
         return number
+
+    def new_keys(self) -> bytes:
+        """Names of keys that the verifier has not been told, as fields of a Fragment."""
+        return self._keys.fields()
 
     def statement(self, text: str) -> int:
         """The number of a statement; 0 for none."""
@@ -97,7 +140,8 @@ class Names:
                 name = name_of(value)
                 return None if name is None else self.key(name)
 
-            made = KeyNumbers(number_of, None) if prefix is None else KeyNumbers(self.key, prefix)
+            by_name = prefix is not None and self.key_names is None  # else a journal has to know it, too
+            made = KeyNumbers(self._keys, prefix) if by_name else KeyNumbers(number_of, None)
             known = self._raw.setdefault(kind, made)
         return known
 
@@ -106,21 +150,24 @@ class Names:
             self.readers.clear()
         self.readers[layout] = reader
 
-    def sent(self, key_count: int, statement_count: int) -> None:
-        """So many of the new names, the first ones, are in the spool."""
-        del self.new_keys[:key_count]
+    def sent(self, keys_length: int, statement_count: int) -> None:
+        """So much of the new names, the first ones, is in the spool: bytes of keys and a number of statements."""
+        self._keys.cut(keys_length)
         del self.new_statements[:statement_count]
 
     def not_sent(self) -> None:
         """A fragment was dropped, for want of room: its names go out again when they are needed again."""
-        self.new_keys.clear()
-        self.new_statements.clear()
+        self.sent(len(self.new_keys()), len(self.new_statements))
         self._statements = {"": 0}
         self.readers.clear()
         self._start_anew()
 
+    def _full(self) -> None:
+        self._metrics.cache_evictions += 1
+        self._start_anew()
+
     def _start_anew(self) -> None:
-        self._keys = {FENCE_NAME: FENCE_KEY}
+        self._keys.forget()
         if self.key_names is not None:
             self.key_names = {}
         for known in list(self._raw.values()):

@@ -28,7 +28,6 @@ from psycopg._queries import PostgresQuery, _query2pg_nocache
 from psycopg.adapt import Transformer
 from psycopg.generators import execute, fetch_many
 
-from mussurana.collector.columns import bind_driver
 from mussurana.collector.extraction import catch_up
 from mussurana.collector.psycopg_watch import PGen, Watch
 from mussurana.collector.recorder import Txn
@@ -40,7 +39,7 @@ TUPLES_OK = pq.ExecStatus.TUPLES_OK
 COMMAND_OK = pq.ExecStatus.COMMAND_OK
 FATAL_ERROR = pq.ExecStatus.FATAL_ERROR
 
-CATCH_UP_ROWS_MAX = 200 if bind_driver() else 24
+CATCH_UP_ROWS_MAX = 200
 """Of a transaction. Beyond, reading takes longer than the server does, and is left to the background."""
 
 _REPEATED: dict[type, tuple[str, ...]] = {
@@ -186,7 +185,7 @@ def execute_command(connection: Any, watch: Watch, command: bytes, txn: Txn | No
     if txn is not None:
         try:
             if txn.rows <= CATCH_UP_ROWS_MAX:
-                catch_up(txn, watch.recorder.names)
+                catch_up(txn)
         except Exception:
             watch.failed()
     results = yield from execute(pgconn)

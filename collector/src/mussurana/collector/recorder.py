@@ -50,8 +50,9 @@ from time import monotonic, time_ns
 from typing import TYPE_CHECKING
 
 from mussurana.collector import metrics
+from mussurana.collector.columns import Columns
 from mussurana.collector.coverage import Coverage, CoverageRow
-from mussurana.collector.extraction import Extracted, Observation, Sink
+from mussurana.collector.extraction import Extracted, Observation
 from mussurana.collector.journal import Journal, Place
 from mussurana.collector.losses import Losses, between
 from mussurana.collector.metrics import Metrics
@@ -131,7 +132,7 @@ class Txn:
         self.epoch = 0  # of a fence
         self.observations: list[Observation] = []
         self.rolled_back: list[tuple[int, int]] = []  # observations first .. end that a savepoint took back
-        self.caught_up: Sink | None = None  # what those said that were asked before it ended
+        self.caught_up: Columns | None = None  # what those said that were asked before it ended
         self.extracted: Extracted | None = None  # if somebody has needed it already,
         self.extracted_from: list[Observation] | None = None  # out of these
         self.journaled: Place | None = None

@@ -185,7 +185,7 @@ class Transactions:
         lost = [each[1] for each in txn.observations if each[0] is extract_lost]
         lost += [each[4] for each in txn.observations if len(each) > 4 and each[4]]
         if txn.caught_up is not None:
-            lost += [*txn.caught_up.lost, *written(txn.caught_up.columns)]
+            lost += written(txn.caught_up)
         txn.observations = [(extract_lost, write_id) for write_id in lost]
         txn.rolled_back = []
         txn.caught_up = None
