@@ -96,6 +96,7 @@ class Background:
         self.spool = Spool(folder, lock, self._hello, self._settings.spool_bytes_max, SEGMENT_BYTES_MAX)
         self._helper = Helper(folder.parent) if self._settings.verifier else None
         self._thread: threading.Thread | None = None
+        self._name = recorder.settings.name or f"{socket.gethostname()}/{os.getpid()}"
 
     def start(self) -> None:
         """Start the thread, or start it again if it died."""
@@ -372,10 +373,6 @@ class Background:
         self._metrics.connections_failed = shipped.connections_failed
         self._metrics.is_connected = shipped.is_connected
 
-    @property
-    def _name(self) -> str:
-        return self._settings.name or f"{socket.gethostname()}/{os.getpid()}"
-
     def _hello(self, first_sequence: int) -> bytes:
         from mussurana.collector import __version__
 
@@ -395,13 +392,15 @@ class Background:
     def flush(self, timeout_seconds: float) -> bool:
         """Wait until all that has ended is in the spool and, if there is a verifier, durable there."""
         deadline = monotonic() + timeout_seconds
+        pause_seconds = 0.002
         while not self._is_flushed():
             if monotonic() >= deadline:
                 return False
             self._hurry.set()
             self._recorder.wake.set()
-            sleep(0.002)
+            sleep(pause_seconds)
             self._hurry.clear()
+            pause_seconds = min(2 * pause_seconds, 0.02)
         return True
 
     def _is_flushed(self) -> bool:

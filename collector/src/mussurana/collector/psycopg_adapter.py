@@ -33,6 +33,7 @@ from psycopg._queries import PostgresRawQuery
 from psycopg._server_cursor_base import ServerCursorMixin
 from psycopg.sql import Composable
 
+from mussurana.collector.psycopg_cursors import SharedAdapters, SharingCursor, can_share, make_sharing
 from mussurana.collector.psycopg_errors import as_sent, may_be_ours
 from mussurana.collector.psycopg_lane import execute_command, execute_known, fits, is_open
 from mussurana.collector.psycopg_results import VisibleResult, layout_of
@@ -89,7 +90,7 @@ def unfit_driver() -> str:
     return ""
 
 
-class CursorMixin:
+class CursorMixin(SharingCursor):
     """In front of psycopg's Cursor, AsyncCursor, and their kin."""
 
     _mussurana_plan: Plan | None = None
@@ -810,10 +811,22 @@ class ConnectionMixin(BaseConnection[Any]):
                 self, name=name, row_factory=row_factory, scrollable=scrollable, withhold=withhold
             )
         else:
-            cursor = recorded(self.cursor_factory)(self, row_factory=row_factory)
+            cursor = self._mussurana_cursor(recorded(self.cursor_factory), row_factory)
         if binary:
             cursor.format = BINARY
         return cursor
+
+    def _mussurana_cursor(self: Any, cursor_class: Any, row_factory: Any) -> Any:
+        watch: Watch | None = self._mussurana
+        if watch is not None and getattr(cursor_class, "_mussurana_shares", False):
+            try:
+                shared = watch.adapters
+                if shared is None or not shared.is_like(self.adapters):
+                    shared = watch.adapters = SharedAdapters(self)
+                return make_sharing(cursor_class, self, row_factory, shared)
+            except Exception:
+                watch.failed()
+        return cursor_class(self, row_factory=row_factory)
 
     def _mussurana_may_fence(self: Any) -> bool:
         """Whether the connection is really about to be closed, and a fence is due before."""
@@ -969,6 +982,7 @@ def recorded(base: Any) -> Any:
         mixin: type = ServerCursorHooks if issubclass(base, ServerCursorMixin) else CursorMixin
         details["_mussurana_raw"] = issubclass(base._query_cls, PostgresRawQuery)
         details["_mussurana_fits"] = mixin is CursorMixin and fits(base)
+        details["_mussurana_shares"] = details["_mussurana_fits"] and can_share(base)
     elif issubclass(base, psycopg.AsyncConnection):
         mixin = AsyncConnectionMixin
     elif issubclass(base, psycopg.Connection):

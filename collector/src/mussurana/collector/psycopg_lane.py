@@ -19,13 +19,15 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NoReturn
 
+from psycopg import AsyncCursor, Cursor, pq
 from psycopg import errors as e
-from psycopg import pq
+from psycopg._column import Column
 from psycopg._connection_base import BaseConnection
 from psycopg._cursor_base import BaseCursor
 from psycopg._preparing import PrepareManager
 from psycopg._queries import PostgresQuery, _query2pg_nocache
-from psycopg.adapt import Transformer
+from psycopg._typeinfo import TypesRegistry
+from psycopg.adapt import AdaptersMap, Transformer
 from psycopg.generators import execute, fetch_many
 
 from mussurana.collector.extraction import catch_up
@@ -44,6 +46,9 @@ CATCH_UP_ROWS_MAX = 200
 
 _REPEATED: dict[type, tuple[str, ...]] = {
     BaseCursor: (
+        "__init__",
+        "adapters",
+        "description",
         "_execute_gen",
         "_start_query",
         "_reset",
@@ -55,11 +60,16 @@ _REPEATED: dict[type, tuple[str, ...]] = {
         "_set_results",
         "_select_current_result",
     ),
+    Cursor: ("__init__",),
+    AsyncCursor: ("__init__",),
+    Column: ("__init__",),
+    AdaptersMap: ("__init__", "register_dumper", "register_loader"),
+    TypesRegistry: ("__init__", "_ensure_own_state"),
     BaseConnection: ("_start_query", "_exec_command"),
     PostgresQuery: ("convert", "dump", "validate_and_reorder_params", "_ensure_bytes"),
     PrepareManager: ("key", "get", "maybe_add_to_cache", "maintain_gen"),
 }
-_DIGESTS = frozenset({"56098303856a929a"})  # of psycopg 3.3.8
+_DIGESTS = frozenset({"ed1ea61ff1d05e87"})  # of psycopg 3.3.8
 
 
 def digest() -> str:
@@ -67,7 +77,8 @@ def digest() -> str:
     found = hashlib.sha256()
     for owner, names in _REPEATED.items():
         for name in names:
-            found.update(inspect.getsource(getattr(owner, name)).encode())
+            method = inspect.getattr_static(owner, name)
+            found.update(inspect.getsource(getattr(method, "fget", method)).encode())
     return found.hexdigest()[:16]
 
 
@@ -82,7 +93,7 @@ def is_open() -> bool:
 
 def fits(cursor_class: Any) -> bool:
     """Whether cursors of a class do it, too."""
-    names = _REPEATED[BaseCursor]
+    names = _REPEATED[BaseCursor][1:]  # how it is made is another question
     unchanged = all(getattr(cursor_class, name, None) is getattr(BaseCursor, name) for name in names)
     return unchanged and cursor_class._query_cls is PostgresQuery and is_open()
 
@@ -240,7 +251,12 @@ def _send(cursor: Any, watch: Watch, plan: Plan, given: Any, begin: bytes | None
         values = converted.values(given)
         if values is None:
             return None
-        tx = cursor._tx if cursor._last_query is plan.text else Transformer(cursor)
+        if cursor._last_query is plan.text:
+            tx = cursor._tx
+        elif cursor._mussurana_shared is not None:
+            tx = cursor._mussurana_shared.transformer(cursor._conn)
+        else:
+            tx = Transformer(cursor)
         params = tx.dump_sequence(values, converted.formats)
         key = (converted.text, tx.types or ())
         name = names.get(key)

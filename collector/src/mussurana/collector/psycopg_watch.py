@@ -22,6 +22,7 @@ from mussurana.collector.catalog_postgres import QUERY, QUERY_ALL, postgres_cata
 from mussurana.collector.coverage import UNOBSERVED_WRITE
 from mussurana.collector.database import current_plans, plans_from, schema_changed
 from mussurana.collector.extraction import Extract
+from mussurana.collector.psycopg_cursors import SharedAdapters
 from mussurana.collector.psycopg_errors import as_sent, may_be_ours, repair_error
 from mussurana.collector.psycopg_results import layout_of
 from mussurana.collector.recorder import ABORTED, COMMITTED, IN_DOUBT, NOT_KNOWN, Recorder, Txn, recorder_for
@@ -88,6 +89,7 @@ class Watch:
         self.process = os.getpid()
         self.plans: Plans | None = None
         self.transactions: Transactions | None = None  # None: nothing here is recorded
+        self.adapters: SharedAdapters | None = None  # for the next cursor, if they are still the connection's
         self.lane: dict[str, Plan] = {}  # plans that can be used without further questions
         self.encoding = "utf-8"
         self.extract = postgres_extractor("utf-8", self.recorder)
