@@ -43,6 +43,7 @@ READS = (
     "SELECT id FROM accounts AS x(id, b) ORDER BY 1",
     "SELECT * FROM (SELECT * FROM accounts AS x(a, b)) s ORDER BY 1",
     "SELECT id, FROM accounts",
+    "SELECT ARRAY[id, balance], (ARRAY[[1, 2], [id, 3]])[2:2], owner FROM accounts ORDER BY id",
     "SELECT id FROM accounts ORDER BY 2",
     "SELECT 'é', wrong FROM accounts",
     # A name in FROM may be that of a CTE.
