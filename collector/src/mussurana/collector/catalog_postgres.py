@@ -11,7 +11,16 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from mussurana.collector.catalog import FENCE_TABLE, HIDDEN_COLUMNS, PREVIOUS_WID, WID, Catalog, Table, key_space
+from mussurana.collector.catalog import (
+    FENCE_TABLE,
+    HIDDEN_COLUMNS,
+    PREVIOUS_WID,
+    WID,
+    Catalog,
+    RowType,
+    Table,
+    key_space,
+)
 from mussurana.collector.hidden_writes import (
     HARMLESS_TRIGGERS,
     WRITES,
@@ -51,6 +60,9 @@ SELECT json_build_object(
       'oid', r.oid::bigint, 'schema', r.nspname, 'name', r.relname, 'kind', r.relkind,
       'temporary', r.relpersistence = 't', 'tagged', r.is_tagged, 'extension', r.is_extension,
       'policies', r.relrowsecurity,
+      'row_types', CASE WHEN r.is_tagged THEN (
+        SELECT json_build_array(t.oid::bigint, t.typarray::bigint)
+        FROM pg_catalog.pg_type t WHERE t.oid = r.reltype) END,
       'row_security', CASE WHEN r.relrowsecurity THEN row_security_active(r.oid) ELSE false END,
       'columns', CASE WHEN r.relkind IN ('r', 'p') AND {wanted} THEN (
         SELECT json_agg(json_build_array(a.attnum, a.attname, format_type(a.atttypid, NULL)) ORDER BY a.attnum)
@@ -196,6 +208,8 @@ class _Reader:
             key_space=key_space(root["schema"], root["name"]),
             columns_after=_columns_after([name for name, _ in names.values()]),
             row_security=relation["policies"],
+            row_type=_row_type([name for name, _ in names.values()]),
+            row_oids=tuple(relation["row_types"] or (0, 0)),
         )
 
     def _read_shape(self) -> None:
@@ -343,3 +357,9 @@ def _columns_after(names: list[str]) -> int:
     """How many columns stand behind ours, if we have any."""
     ours = [index for index, name in enumerate(names) if name in HIDDEN_COLUMNS]
     return len(names) - 1 - ours[-1] if ours else 0
+
+
+def _row_type(names: list[str]) -> RowType | None:
+    """The type of rows with these columns, if any of them is ours."""
+    ours = frozenset(index for index, name in enumerate(names) if name in HIDDEN_COLUMNS)
+    return RowType(len(names), ours) if ours else None

@@ -35,7 +35,8 @@ from psycopg.sql import Composable
 
 from mussurana.collector.psycopg_errors import as_sent, may_be_ours
 from mussurana.collector.psycopg_lane import execute_command, execute_known, fits, is_open
-from mussurana.collector.psycopg_results import VisibleResult, layout_of
+from mussurana.collector.psycopg_results import VisibleResult, layout_of, show_rows
+from mussurana.collector.psycopg_types import hide_fields
 from mussurana.collector.psycopg_watch import CLOSING_POLL_SECONDS, PGen, Watch
 from mussurana.collector.recorder import Txn
 from mussurana.collector.settings import Settings
@@ -94,6 +95,7 @@ class CursorMixin:
 
     _mussurana_plan: Plan | None = None
     _mussurana_layout: Layout | None = None
+    _mussurana_tx: Any = None  # a transformer that cuts rows; see psycopg_results
     _mussurana_pending: deque[tuple[Plan, int, Any, int]] | None = None
 
     def _execute_gen(
@@ -421,13 +423,13 @@ def _end_implicit(watch: Watch) -> None:
         watch.failed_control()
 
 
-_STRIP = Plan("", "", strips=True)
+_STRIP = Plan("", "", strips=True, varies=True)
 """For a statement of which nothing is known."""
 
 
 def _only_strip(plan: Plan) -> Plan:
     """A plan for a statement that goes as it is."""
-    return Plan(plan.original, plan.original, control=plan.control, strips=True)
+    return Plan(plan.original, plan.original, control=plan.control, strips=True, row_types=plan.row_types)
 
 
 def _await(cursor: Any, watch: Watch, plan: Plan, write_id: int, params: Any) -> None:
@@ -596,6 +598,11 @@ def _show_safely(cursor: Any, plan: Plan, result: Any) -> Any:
         layout = plan.layout
         if layout is None or layout.hidden or layout.column_count != result.nfields:
             layout = layout_of(plan, result)
+            if layout.rows:
+                # Describing a portal, a server does not say in which format its rows will be.
+                show_rows(cursor, layout, result, plan.quiet, getattr(cursor, "_format", None))
+                cursor._mussurana_layout = layout
+                return layout.cut
         cursor._mussurana_layout = layout
         if layout.visible is not None:
             cursor.pgresult = VisibleResult(result, layout.visible, plan.quiet)
@@ -980,6 +987,7 @@ def watch_connection(connection: Any, settings: Settings | None = None) -> bool:
             logger.exception("mussurana does not record this connection")
             return False
         _watched.add(connection)
+        hide_fields()
     return True
 
 

@@ -344,7 +344,7 @@ class Watch:
         self.untagged(plan)
         if plan.control is None and plan.text == plan.original:
             return plan if not plan.observes else Plan(plan.original, plan.original, strips=True)
-        return Plan(plan.original, plan.original, control=plan.control, strips=True)
+        return Plan(plan.original, plan.original, control=plan.control, strips=True, row_types=plan.row_types)
 
     def untagged(self, plan: Plan) -> None:
         """A statement that should have been recorded will not be. What it writes to is tainted, here and elsewhere."""

@@ -74,7 +74,9 @@ def plan_other(draft: Draft, end: int, shape: str) -> Plan:
     if word in ("UPDATE", "DELETE"):
         with suppress(NotUnderstood):
             show_nothing_of_ours(draft, word, Target(draft, 1 if word == "UPDATE" else 2, takes_alias=True), end)
-    return _not_recorded(draft, shape or word, written)
+    plan = _not_recorded(draft, shape or word, written)
+    plan.varies = word in _OPAQUE or word == "FETCH" or not tokens
+    return plan
 
 
 def _not_recorded(draft: Draft, shape: str, written: set[Table]) -> Plan:
