@@ -36,10 +36,10 @@ from psycopg.sql import Composable
 from mussurana.collector.psycopg_errors import as_sent, may_be_ours
 from mussurana.collector.psycopg_lane import execute_command, execute_known, fits, is_open
 from mussurana.collector.psycopg_results import VisibleResult, layout_of, show_rows
-from mussurana.collector.psycopg_types import hide_fields
+from mussurana.collector.psycopg_types import hide_fields, show_fields
 from mussurana.collector.psycopg_watch import CLOSING_POLL_SECONDS, PGen, Watch
 from mussurana.collector.recorder import Txn
-from mussurana.collector.settings import Settings
+from mussurana.collector.settings import Settings, split_url
 from mussurana.collector.sql.control import BEGIN, COMMIT, ROLLBACK, Control
 from mussurana.collector.sql.extract import extract_lost
 from mussurana.collector.sql.plan import Layout, Plan, cutter
@@ -829,8 +829,9 @@ _COMMIT = Control(COMMIT)
 class SyncConnectionMixin(ConnectionMixin):
     @classmethod
     def connect(cls: Any, conninfo: str = "", *, mussurana: Settings | None = None, **options: Any) -> Any:
+        conninfo, query = split_url(conninfo)
         connection = super().connect(conninfo, **options)  # type: ignore[misc]
-        watch_connection(connection, mussurana)
+        watch_connection(connection, mussurana or Settings.load(query))
         return connection
 
     def close(self: Any) -> None:
@@ -870,8 +871,9 @@ class SyncConnectionMixin(ConnectionMixin):
 class AsyncConnectionMixin(ConnectionMixin):
     @classmethod
     async def connect(cls: Any, conninfo: str = "", *, mussurana: Settings | None = None, **options: Any) -> Any:
+        conninfo, query = split_url(conninfo)
         connection = await super().connect(conninfo, **options)  # type: ignore[misc]
-        watch_connection(connection, mussurana)
+        watch_connection(connection, mussurana or Settings.load(query))
         return connection
 
     async def close(self: Any) -> None:
@@ -1001,6 +1003,7 @@ def show_recorded_factories(connection: Any) -> None:
 
 def stop_watching() -> None:
     """Let all connections go on as if we had never been."""
+    show_fields()
     for connection in list(_watched):
         watch = connection.__dict__.pop("_mussurana", None)
         _watched.discard(connection)

@@ -34,6 +34,12 @@ def hide_fields() -> None:
     CompositeInfo._get_info_query = changed  # type: ignore[method-assign]
 
 
+def show_fields() -> None:
+    """Take that back."""
+    asked: Any = classmethod(_ask)
+    CompositeInfo._get_info_query = asked  # type: ignore[method-assign]
+
+
 def knows_ours(types: Any, oid: int) -> bool:
     """Whether the application was told of our fields after all, by a connection that is not recorded."""
     return any(name.startswith(PREFIX) for name in getattr(types.get(oid), "field_names", ()))
