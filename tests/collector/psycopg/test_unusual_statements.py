@@ -253,3 +253,23 @@ def test_a_statement_that_is_refused_because_of_us_is_left_alone_afterwards(
             how(connection, text)
         connection.rollback()
         how(connection, text)
+
+
+@NEWEST
+@pytest.mark.parametrize("others", [(), ("CREATE TABLE others (id int PRIMARY KEY)",)])
+def test_a_table_that_is_adopted_meanwhile_shows_nothing_new(
+    database: Database, tmp_path: Path, others: tuple[str, ...]
+) -> None:
+    adopt(database, *others)
+    database.run("CREATE TABLE accounts (id int PRIMARY KEY, balance int)", "INSERT INTO accounts VALUES (1, 10)")
+    with recording(database, tmp_path) as made, made.connect() as connection:
+        for _ in range(3):
+            for _ in range(2):
+                cursor = connection.execute("SELECT * FROM accounts WHERE id = %s", (1,))
+                assert ([column.name for column in cursor.description], cursor.fetchall()) == (
+                    ["id", "balance"],
+                    [(1, 10)],
+                )
+            connection.rollback()
+            adopt(database)
+        assert made.failures == 0

@@ -319,7 +319,8 @@ class Watch:
         else:
             plan.used = True
         if self.transactions is None:
-            return plan if plan.control is not None or plan.controls else None
+            # A table may be adopted before the catalog is read again; a star shows our columns at once.
+            return plan if plan.control is not None or plan.controls or plan.strips else None
         if (self.schema_changed or (self.names_changed and plan.unqualified)) and not plan.controls:
             plan = self._as_written(plan)
         if not plan.observes:  # else the extractor does it

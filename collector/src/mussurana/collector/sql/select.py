@@ -53,7 +53,10 @@ def plan_select(draft: Draft, end: int) -> Plan:
     if not mentioned:
         table = query.arms[0].sources[0].name if query.arms[0].sources else ""
         plan = Plan(draft.text, draft.text, coverage=((table, "not adopted", UNOBSERVED_READ),), pure=pure)
-        plan.strips = plan.looks_once = bool(draft.catalog.row_types)  # a function may return rows of a table
+        if any(item.star for arm in query.arms for item in arm.items):
+            plan.strips = True  # the table may be adopted before the catalog is read again
+        else:
+            plan.strips = plan.looks_once = bool(draft.catalog.row_types)  # a function may return rows of a table
         return plan
     reads: list[Read] = []
     select = query.arms[0]
