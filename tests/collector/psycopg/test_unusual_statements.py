@@ -273,3 +273,18 @@ def test_a_table_that_is_adopted_meanwhile_shows_nothing_new(
             connection.rollback()
             adopt(database)
         assert made.failures == 0
+
+
+@NEWEST
+def test_generated_columns_are_not_copied(database: Database, tmp_path: Path) -> None:
+    adopt(
+        database, "CREATE TABLE boxes (id int PRIMARY KEY, double int GENERATED ALWAYS AS (id * 2) STORED, name text)"
+    )
+    with recording(database, tmp_path) as made, made.connect() as connection:
+        with connection.cursor().copy("COPY boxes FROM STDIN") as copied:
+            copied.write_row((1, "one"))
+        with connection.cursor().copy("COPY boxes TO STDOUT") as copied:
+            assert b"".join(map(bytes, copied)) == b"1\tone\n"
+        connection.execute("INSERT INTO boxes VALUES (2, DEFAULT, 'two')")
+        assert connection.execute("SELECT * FROM boxes ORDER BY id").fetchall() == [(1, 2, "one"), (2, 4, "two")]
+        assert made.failures == 0

@@ -52,6 +52,7 @@ class Table:
     key_space: str = ""  # the name that its keys go by: its own, or for a partition that of the whole
     columns_after: int = 0  # how many were added after ours
     row_security: bool = False  # it has policies; where they apply to the user at hand it is tainted as well
+    generated: tuple[str, ...] = ()  # columns that are computed from others
     row_type: RowType | None = None
     row_oids: tuple[int, int] = (0, 0)  # of that type, and of its arrays
 

@@ -45,7 +45,8 @@ def plan_copy(draft: Draft, end: int) -> Plan:
         schema, name, index = name, tokens[index + 1].name, index + 2
     table = draft.adopted(name, schema)
     if table is not None and index < end and tokens[index].word in ("FROM", "TO"):
-        columns = ", ".join(quoted(column) for column in table.columns)
+        # As without a list: what is generated is not copied.
+        columns = ", ".join(quoted(column) for column in table.columns if column not in table.generated)
         draft.splice.insert(tokens[index - 1].end, f" ({columns})")
     reads = any(token.word == "TO" for token in tokens[index:end])
     return _not_recorded(draft, "COPY TO" if reads else "COPY FROM", set() if reads or table is None else {table})
