@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.pq import DiagnosticField
 
 from mussurana.collector.database import forget_all
 from mussurana.verifier.embedded_postgres import EmbeddedPostgres
@@ -288,3 +290,26 @@ def test_generated_columns_are_not_copied(database: Database, tmp_path: Path) ->
         connection.execute("INSERT INTO boxes VALUES (2, DEFAULT, 'two')")
         assert connection.execute("SELECT * FROM boxes ORDER BY id").fetchall() == [(1, 2, "one"), (2, 4, "two")]
         assert made.failures == 0
+
+
+@NEWEST
+@pytest.mark.parametrize("text", ["UPDATE accounts SET wrong = 1", "INSERT INTO tree VALUES (50, 1, 'x', 2000)"])
+def test_the_result_in_an_error_is_as_it_was(database: Database, tmp_path: Path, text: str) -> None:
+    other = create_database(database.server)
+    other.run(*TABLES)
+    adopt(database, *TABLES)
+    errors = []
+    try:
+        with recording(database, tmp_path) as made, made.connect() as recorded, other.connect() as plain:
+            for connection in (recorded, plain):
+                with pytest.raises(psycopg.Error) as caught:
+                    connection.execute(text.encode())
+                result = caught.value.pgresult
+                assert result is not None
+                fields = [result.error_field(field) for field in DiagnosticField]
+                told = result.error_message, result.get_error_message(), result.status
+                kept = pickle.loads(pickle.dumps(caught.value))
+                errors.append((fields, told, str(kept), kept.diag.statement_position))
+    finally:
+        drop_database(other)
+    assert errors[0] == errors[1]
