@@ -33,6 +33,7 @@ from psycopg._queries import PostgresRawQuery
 from psycopg._server_cursor_base import ServerCursorMixin
 from psycopg.sql import Composable
 
+from mussurana.collector.losses import single
 from mussurana.collector.psycopg_errors import as_sent, may_be_ours
 from mussurana.collector.psycopg_lane import execute_command, execute_known, fits, is_open
 from mussurana.collector.psycopg_results import VisibleResult, layout_of, show_rows
@@ -40,7 +41,7 @@ from mussurana.collector.psycopg_types import hide_fields, show_fields
 from mussurana.collector.psycopg_watch import CLOSING_POLL_SECONDS, PGen, Watch
 from mussurana.collector.recorder import Txn
 from mussurana.collector.settings import Settings, split_url
-from mussurana.collector.sql.control import BEGIN, COMMIT, ROLLBACK, Control
+from mussurana.collector.sql.control import BEGIN, COMMIT, PREPARE, ROLLBACK, ROLLBACK_TO, SAVEPOINT, Control
 from mussurana.collector.sql.extract import extract_lost
 from mussurana.collector.sql.plan import Layout, Plan, cutter
 from mussurana.collector.sql.splice import WrongParameters
@@ -562,13 +563,37 @@ def _answered_in_pipeline(
     try:
         result = results[0]
         transactions = watch.transactions
-        if transactions is not None and transactions.txn is not None and place >= 0 and plan.live:
-            transactions.txn.observations[place] = watch.observation(plan, result, write_id, params)
-            transactions.txn.rows += result.ntuples
-        if plan.control is not None:
-            watch.after(plan.control, result.command_status or b"")
+        txn = transactions.txn if transactions is not None else None
+        if txn is not None and place >= 0 and plan.live and _is_kept_free(txn, place, write_id):
+            txn.observations[place] = watch.observation(plan, result, write_id, params)
+            txn.rows += result.ntuples
+        control = plan.control
+        if control is not None and control.what in (SAVEPOINT, ROLLBACK_TO) and transactions is not None:
+            transactions.sure = False  # what was sent after it has its place already
+        elif control is not None:
+            if control.what in (COMMIT, ROLLBACK, PREPARE):
+                _lose_what_follows(watch)
+            watch.after(control, result.command_status or b"")
     except Exception:
         watch.failed_control()  # what has no answer says that its write id is lost
+
+
+def _is_kept_free(txn: Txn, place: int, write_id: int) -> bool:
+    """Whether a place is that of the answer at hand: a COMMIT or ROLLBACK before it may have begun another txn."""
+    if place >= len(txn.observations):
+        return False
+    kept = txn.observations[place]
+    return bool(kept[:2] == (extract_lost, write_id) if write_id else kept[0] is _nothing)
+
+
+def _lose_what_follows(watch: Watch) -> None:
+    """What was sent after a ROLLBACK, before its answer came, has its place in what is rolled back, and yet it runs.
+
+    The same goes for a COMMIT, which is a ROLLBACK if something has failed before.
+    """
+    write_ids = {each[1] for cursor in watch.awaited for each in cursor._mussurana_pending or () if each[1]}
+    if write_ids and watch.transactions is not None:
+        watch.recorder.losses.add("place not known", single(write_ids), [watch.transactions.session.info], 0)
 
 
 def _before_several(watch: Watch, plan: Plan) -> None:
