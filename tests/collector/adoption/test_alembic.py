@@ -65,6 +65,13 @@ def test_nothing_to_do_writes_no_revision(project: Config) -> None:
     assert ScriptDirectory("migrations").get_heads() == before
 
 
+def test_the_table_of_alembic_itself_is_left_out(project: Config, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["adopt", "sqlite:///app.db", "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    assert "--   alembic_version: Alembic changes its key, without the collector" in shown
+    assert 'ALTER TABLE "alembic_version"' not in shown
+
+
 def test_several_heads_are_refused(project: Config, capsys: pytest.CaptureFixture[str]) -> None:
     command.revision(project, "left", head="head")
     command.revision(project, "right", head="base", splice=True)

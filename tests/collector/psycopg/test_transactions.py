@@ -13,6 +13,7 @@ import pytest
 from psycopg import IsolationLevel
 from psycopg import errors as e
 
+from mussurana.verifier.verdict import Accepted
 from tests.collector.postgres import Database
 from tests.collector.psycopg.recording import NEWEST, Recording, adopt, plain, recording
 from tests.collector.recording.observed import fragments
@@ -326,3 +327,50 @@ def test_an_idle_session_is_fenced_by_a_write_when_it_comes_back(database: Datab
             connection.execute(READ, (1,))
             assert plain(database, "SELECT epoch & 4294967295 FROM mussurana_fence") == [(2,)]
         assert made.recorder.metrics.fences_failed == 0
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        ("ROLLBACK",),
+        ("ROLLBACK AND CHAIN",),
+        ("COMMIT",),
+        ("COMMIT AND CHAIN",),
+        ("SAVEPOINT s", WRITE, "ROLLBACK TO s"),
+        ("SAVEPOINT s", WRITE, "ROLLBACK TO s", WRITE, "ROLLBACK TO s"),
+    ],
+)
+@pytest.mark.parametrize(
+    "last", [WRITE, "DELETE FROM accounts WHERE id = %s", "INSERT INTO accounts VALUES (%s + 1, 0)"]
+)
+def test_what_a_pipeline_sent_before_it_knew_where_is_lost_rather_than_wrong(
+    made: Recording, between: tuple[str, ...], last: str
+) -> None:
+    with made.connect() as connection:
+        with connection.pipeline():
+            connection.execute(WRITE, (1,))
+            for text in between:
+                connection.execute(text, (1,) if text == WRITE else None)
+            connection.execute(last, (2,))
+        connection.commit()
+    with made.connect() as connection:
+        for number in (1, 2, 3):
+            connection.execute(READ, (number,))
+    assert isinstance(made.verdict(), Accepted)
+
+
+@pytest.mark.parametrize("pipelined", ["SAVEPOINT s", "ROLLBACK TO s"])
+def test_savepoints_half_in_a_pipeline(made: Recording, pipelined: str) -> None:
+    with made.connect() as connection:
+        for text in ("SAVEPOINT s", "ROLLBACK TO s"):
+            if text == pipelined:
+                with connection.pipeline():
+                    connection.execute(text)
+                    connection.execute(WRITE, (1,))
+            else:
+                connection.execute(text)
+                connection.execute(WRITE, (2,))
+    with made.connect() as connection:
+        for number in (1, 2):
+            connection.execute(READ, (number,))
+    assert isinstance(made.verdict(), Accepted)

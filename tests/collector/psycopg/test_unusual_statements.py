@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.pq import DiagnosticField
 
 from mussurana.collector.database import forget_all
 from mussurana.verifier.embedded_postgres import EmbeddedPostgres
@@ -43,6 +45,7 @@ READS = (
     "SELECT id FROM accounts AS x(id, b) ORDER BY 1",
     "SELECT * FROM (SELECT * FROM accounts AS x(a, b)) s ORDER BY 1",
     "SELECT id, FROM accounts",
+    "SELECT ARRAY[id, balance], (ARRAY[[1, 2], [id, 3]])[2:2], owner FROM accounts ORDER BY id",
     "SELECT id FROM accounts ORDER BY 2",
     "SELECT 'é', wrong FROM accounts",
     # A name in FROM may be that of a CTE.
@@ -252,3 +255,61 @@ def test_a_statement_that_is_refused_because_of_us_is_left_alone_afterwards(
             how(connection, text)
         connection.rollback()
         how(connection, text)
+
+
+@NEWEST
+@pytest.mark.parametrize("others", [(), ("CREATE TABLE others (id int PRIMARY KEY)",)])
+def test_a_table_that_is_adopted_meanwhile_shows_nothing_new(
+    database: Database, tmp_path: Path, others: tuple[str, ...]
+) -> None:
+    adopt(database, *others)
+    database.run("CREATE TABLE accounts (id int PRIMARY KEY, balance int)", "INSERT INTO accounts VALUES (1, 10)")
+    with recording(database, tmp_path) as made, made.connect() as connection:
+        for _ in range(3):
+            for _ in range(2):
+                cursor = connection.execute("SELECT * FROM accounts WHERE id = %s", (1,))
+                assert ([column.name for column in cursor.description], cursor.fetchall()) == (
+                    ["id", "balance"],
+                    [(1, 10)],
+                )
+            connection.rollback()
+            adopt(database)
+        assert made.failures == 0
+
+
+@NEWEST
+def test_generated_columns_are_not_copied(database: Database, tmp_path: Path) -> None:
+    adopt(
+        database, "CREATE TABLE boxes (id int PRIMARY KEY, double int GENERATED ALWAYS AS (id * 2) STORED, name text)"
+    )
+    with recording(database, tmp_path) as made, made.connect() as connection:
+        with connection.cursor().copy("COPY boxes FROM STDIN") as copied:
+            copied.write_row((1, "one"))
+        with connection.cursor().copy("COPY boxes TO STDOUT") as copied:
+            assert b"".join(map(bytes, copied)) == b"1\tone\n"
+        connection.execute("INSERT INTO boxes VALUES (2, DEFAULT, 'two')")
+        assert connection.execute("SELECT * FROM boxes ORDER BY id").fetchall() == [(1, 2, "one"), (2, 4, "two")]
+        assert made.failures == 0
+
+
+@NEWEST
+@pytest.mark.parametrize("text", ["UPDATE accounts SET wrong = 1", "INSERT INTO tree VALUES (50, 1, 'x', 2000)"])
+def test_the_result_in_an_error_is_as_it_was(database: Database, tmp_path: Path, text: str) -> None:
+    other = create_database(database.server)
+    other.run(*TABLES)
+    adopt(database, *TABLES)
+    errors = []
+    try:
+        with recording(database, tmp_path) as made, made.connect() as recorded, other.connect() as plain:
+            for connection in (recorded, plain):
+                with pytest.raises(psycopg.Error) as caught:
+                    connection.execute(text.encode())
+                result = caught.value.pgresult
+                assert result is not None
+                fields = [result.error_field(field) for field in DiagnosticField]
+                told = result.error_message, result.get_error_message(), result.status
+                kept = pickle.loads(pickle.dumps(caught.value))
+                errors.append((fields, told, str(kept), kept.diag.statement_position))
+    finally:
+        drop_database(other)
+    assert errors[0] == errors[1]

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from mussurana.collector.adopt_command import libpq_url
 from mussurana.collector.recorder import Recorder, recorder_for
-from mussurana.collector.settings import Settings, SettingsError, without_settings
+from mussurana.collector.settings import Settings, SettingsError, split_url
 from tests.collector.recording.observed import quick
 
 
@@ -20,7 +21,35 @@ def test_arguments_win_over_the_url_and_the_url_over_the_environment() -> None:
     query = {"mussurana_name": "q", "mussurana_database": "q", "sslmode": "require"}
     settings = Settings.load(query, environment, name="a")
     assert (settings.name, settings.database, settings.spool) == ("a", "q", "/e")
-    assert without_settings(query) == {"sslmode": "require"}
+
+
+@pytest.mark.parametrize(
+    ("url", "plain", "settings"),
+    [
+        (
+            "postgresql:///shop?mussurana_name=a%20b&sslmode=require",
+            "postgresql:///shop?sslmode=require",
+            {"name": "a b"},
+        ),
+        ("sqlite:///shop.db?mussurana_spool=/s", "sqlite:///shop.db", {"spool": "/s"}),
+        ("host=h application_name='a?mussurana_b=c'", "host=h application_name='a?mussurana_b=c'", {}),
+        ("postgresql://h/shop?application_name=a%20b", "postgresql://h/shop?application_name=a%20b", {}),
+    ],
+)
+def test_drivers_do_not_see_settings_in_a_url(url: str, plain: str, settings: dict[str, str]) -> None:
+    assert split_url(url) == (plain, {f"mussurana_{name}": value for name, value in settings.items()})
+
+
+@pytest.mark.parametrize(
+    ("url", "taken"),
+    [
+        ("postgresql+psycopg://u:p%40@h:5432/shop?plugin=mussurana", "postgresql://u:p%40@h:5432/shop"),
+        ("postgresql:///shop?host=/tmp&mussurana_spool=/s", "postgresql:///shop?host=/tmp"),
+        ("postgres://h/shop?application_name=a%20b", "postgresql://h/shop?application_name=a%20b"),
+    ],
+)
+def test_urls_are_given_to_libpq_as_it_takes_them(url: str, taken: str) -> None:
+    assert libpq_url(url) == taken
 
 
 def test_texts_become_what_they_stand_for() -> None:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import sqlite3
 import threading
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 import psycopg
 import pytest
 
 from mussurana.collector.__main__ import main
 from mussurana.collector.instrument import connect, instrument, uninstrument
+from mussurana.collector.psycopg_adapter import Connection
 from mussurana.collector.recorder import recorder_for
 from mussurana.collector.settings import Settings
 from mussurana.verifier.formats.spool import read
 from tests.collector.postgres import Database
+from tests.collector.psycopg.recording import NEWEST
 
 
 def names() -> dict[str, object]:
@@ -63,9 +67,38 @@ def test_it_records_and_leaves_no_trace(database: Database, tmp_path: Path) -> N
     assert {"t/1", "t/2"} <= set(history.key_names)
 
 
+def spool_of(connection: Any) -> str:
+    return str(connection._mussurana.recorder.settings.spool)
+
+
 def test_connect_takes_settings_by_their_names(tmp_path: Path) -> None:
-    connection = connect(f"sqlite:///{tmp_path}/new.db", mussurana_spool=str(tmp_path / "spool"))
-    assert isinstance(connection, sqlite3.Connection)
-    assert connection.execute("SELECT 1").fetchall() == [(1,)]
-    connection.close()
+    url = f"sqlite:///{tmp_path}/new.db"
+    for connection in (
+        connect(url, mussurana_spool=str(tmp_path / "the spool")),
+        connect(f"{url}?mussurana_spool={tmp_path}/the%20spool"),
+    ):
+        assert isinstance(connection, sqlite3.Connection)
+        assert connection.execute("SELECT 1").fetchall() == [(1,)]
+        assert spool_of(connection) == str(tmp_path / "the spool")
+        connection.close()
+    assert [path.name for path in tmp_path.glob("*.db*")] == ["new.db"]
+    uninstrument()
+
+
+def test_instrument_takes_settings_by_the_same_names(tmp_path: Path) -> None:
+    instrument(mussurana_spool=str(tmp_path / "spool"))
+    try:
+        connection = sqlite3.connect(tmp_path / "new.db")
+        assert spool_of(connection) == str(tmp_path / "spool")
+        connection.close()
+    finally:
+        uninstrument()
+
+
+@NEWEST
+def test_settings_in_a_url_do_not_reach_the_driver(database: Database, tmp_path: Path) -> None:
+    url = f"{database.url('postgresql')}&mussurana_spool={quote(str(tmp_path / 'the spool'))}"
+    for connect_to in (connect, Connection.connect):
+        with connect_to(url) as connection:
+            assert spool_of(connection) == str(tmp_path / "the spool")
     uninstrument()

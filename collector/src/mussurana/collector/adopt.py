@@ -20,6 +20,9 @@ FIRST_EPOCH_SQLITE = f"(strftime('%s', 'now') - 1577836800) << {EPOCH_BITS}"
 """Later than all epochs of a row that was there before, so that a verifier sees that this is another one."""
 
 
+ALEMBIC_TABLE = "alembic_version"
+
+
 class AdoptError(Exception):
     """A database cannot be adopted, or not like this. The message says what to do about it."""
 
@@ -78,6 +81,9 @@ def plan(
     notes = []
     for table in chosen:
         place = quoted_place(everything, table)
+        if table.name == ALEMBIC_TABLE and not wanted:
+            left_out.append(Note(table.key_space, "Alembic changes its key, without the collector"))
+            continue
         if table.tainted and not wanted:
             left_out.append(Note(table.key_space, table.tainted))
             continue

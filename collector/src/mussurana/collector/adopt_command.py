@@ -16,12 +16,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit
 
 from mussurana.collector.adopt import AdoptError, Grants, Migration, Note, plan, plan_back
 from mussurana.collector.catalog import FENCE_TABLE, Catalog
 from mussurana.collector.catalog_postgres import QUERY, QUERY_ALL, postgres_catalog
 from mussurana.collector.catalog_sqlite import sqlite_catalog
+from mussurana.collector.settings import split_url
 
 if TYPE_CHECKING:
     import psycopg
@@ -200,13 +201,10 @@ def opened(url: str) -> Iterator[Target]:
 
 def libpq_url(url: str) -> str:
     """A URL of SQLAlchemy's as libpq takes it: no driver, and none of the parameters that are not libpq's."""
-    parts = urlsplit(url)
-    query = [
-        (name, value)
-        for name, value in parse_qsl(parts.query, keep_blank_values=True)
-        if name != "plugin" and not name.startswith("mussurana_")
-    ]
-    return urlunsplit(parts._replace(scheme="postgresql", query=urlencode(query)))
+    plain, _ = split_url(url)
+    head, _, query = plain.partition("?")
+    rest = "&".join(part for part in query.split("&") if not part.startswith("plugin="))
+    return f"postgresql:{head.partition(':')[2]}" + (f"?{rest}" if rest else "")
 
 
 @contextmanager

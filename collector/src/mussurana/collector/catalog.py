@@ -12,7 +12,8 @@ Its rows keep their version meanwhile, so the history lacks a write and is other
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 WID = "mussurana_wid"
 PREVIOUS_WID = "mussurana_prev_wid"
@@ -25,6 +26,15 @@ REFRESH_SECONDS = 60.0
 
 # From this version on RETURNING OLD gives the version that was overwritten, so that the row need not carry it.
 RETURNING_OLD_SINCE = 18
+
+
+@dataclass(frozen=True, slots=True)
+class RowType:
+    """The type that a table's rows have as values, or of arrays of them, with our columns among its fields."""
+
+    field_count: int
+    hidden: frozenset[int]  # the numbers of ours, from 0 on
+    is_array: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +52,9 @@ class Table:
     key_space: str = ""  # the name that its keys go by: its own, or for a partition that of the whole
     columns_after: int = 0  # how many were added after ours
     row_security: bool = False  # it has policies; where they apply to the user at hand it is tainted as well
+    generated: tuple[str, ...] = ()  # columns that are computed from others
+    row_type: RowType | None = None
+    row_oids: tuple[int, int] = (0, 0)  # of that type, and of its arrays
 
 
 @dataclass(frozen=True)
@@ -72,6 +85,18 @@ class Catalog:
     def written_by(self, function: str) -> tuple[Table, ...]:
         """The adopted tables that a function of the user's may write to. Schemas of functions are not told apart."""
         return self.functions.get(function, ())
+
+    @cached_property
+    def row_types(self) -> Mapping[int, RowType]:
+        """The types of rows that have our columns in them, by oid."""
+        found: dict[int, RowType] = {}
+        for table in self.tables.values():
+            if table.row_type is not None:
+                row, array = table.row_oids
+                found[row] = table.row_type
+                found[array] = replace(table.row_type, is_array=True)
+        found.pop(0, None)
+        return found
 
     @property
     def returning_old(self) -> bool:

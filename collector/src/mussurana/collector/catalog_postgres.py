@@ -11,7 +11,16 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from mussurana.collector.catalog import FENCE_TABLE, HIDDEN_COLUMNS, PREVIOUS_WID, WID, Catalog, Table, key_space
+from mussurana.collector.catalog import (
+    FENCE_TABLE,
+    HIDDEN_COLUMNS,
+    PREVIOUS_WID,
+    WID,
+    Catalog,
+    RowType,
+    Table,
+    key_space,
+)
 from mussurana.collector.hidden_writes import (
     HARMLESS_TRIGGERS,
     WRITES,
@@ -51,9 +60,13 @@ SELECT json_build_object(
       'oid', r.oid::bigint, 'schema', r.nspname, 'name', r.relname, 'kind', r.relkind,
       'temporary', r.relpersistence = 't', 'tagged', r.is_tagged, 'extension', r.is_extension,
       'policies', r.relrowsecurity,
+      'row_types', CASE WHEN r.is_tagged THEN (
+        SELECT json_build_array(t.oid::bigint, t.typarray::bigint)
+        FROM pg_catalog.pg_type t WHERE t.oid = r.reltype) END,
       'row_security', CASE WHEN r.relrowsecurity THEN row_security_active(r.oid) ELSE false END,
       'columns', CASE WHEN r.relkind IN ('r', 'p') AND {wanted} THEN (
-        SELECT json_agg(json_build_array(a.attnum, a.attname, format_type(a.atttypid, NULL)) ORDER BY a.attnum)
+        SELECT json_agg(json_build_array(a.attnum, a.attname, format_type(a.atttypid, NULL), a.attgenerated <> '')
+          ORDER BY a.attnum)
         FROM pg_catalog.pg_attribute a WHERE a.attrelid = r.oid AND a.attnum > 0 AND NOT a.attisdropped) END,
       'key', CASE WHEN {wanted} THEN (
         SELECT k.conkey FROM pg_catalog.pg_constraint k WHERE k.conrelid = r.oid AND k.contype = 'p') END,
@@ -181,7 +194,7 @@ class _Reader:
 
     def _table(self, oid: int) -> Table:
         relation = self.relations[oid]
-        names = {number: (name, kind) for number, name, kind in relation["columns"] or ()}
+        names = {number: (name, kind) for number, name, kind, _ in relation["columns"] or ()}
         keys = [names[number] for number in relation["key"] or ()]
         root = self.relations[self._root(oid)]
         return Table(
@@ -196,6 +209,9 @@ class _Reader:
             key_space=key_space(root["schema"], root["name"]),
             columns_after=_columns_after([name for name, _ in names.values()]),
             row_security=relation["policies"],
+            generated=tuple(name for _, name, _, is_generated in relation["columns"] or () if is_generated),
+            row_type=_row_type([name for name, _ in names.values()]),
+            row_oids=tuple(relation["row_types"] or (0, 0)),
         )
 
     def _read_shape(self) -> None:
@@ -207,7 +223,7 @@ class _Reader:
             relation = self.relations[oid]
             if not relation["key"]:
                 self.tainted[oid].append("it has no primary key")
-            for number, name, kind in relation["columns"] or ():
+            for number, name, kind, _ in relation["columns"] or ():
                 if number in (relation["key"] or ()) and key_expression(name, kind, False) is None:
                     self.tainted[oid].append(f"its key {name} is of type {kind}, for which keys have no name")
             if relation["row_security"]:
@@ -291,7 +307,7 @@ class _Reader:
             for oid in self._targets(write):
                 keys = {
                     name
-                    for number, name, _ in self.relations[oid]["columns"] or ()
+                    for number, name, *_ in self.relations[oid]["columns"] or ()
                     if number in self.relations[oid]["key"]
                 }
                 harmless = write.assigned is not None and not write.assigned & keys
@@ -343,3 +359,9 @@ def _columns_after(names: list[str]) -> int:
     """How many columns stand behind ours, if we have any."""
     ours = [index for index, name in enumerate(names) if name in HIDDEN_COLUMNS]
     return len(names) - 1 - ours[-1] if ours else 0
+
+
+def _row_type(names: list[str]) -> RowType | None:
+    """The type of rows with these columns, if any of them is ours."""
+    ours = frozenset(index for index, name in enumerate(names) if name in HIDDEN_COLUMNS)
+    return RowType(len(names), ours) if ours else None

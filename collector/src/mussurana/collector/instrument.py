@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from mussurana.collector.recorder import close_all
-from mussurana.collector.settings import Settings
+from mussurana.collector.settings import QUERY_PREFIX, Settings, split_url
 
 _lock = threading.Lock()
 _replaced: list[tuple[ModuleType | type, str, Any]] = []
@@ -35,7 +35,7 @@ _CURSORS = (
 
 def instrument(settings: Settings | None = None, **arguments: Any) -> None:
     """Record all connections that psycopg and sqlite3 make from now on. Settings as for `connect`."""
-    settings = Settings.load(**arguments) if settings is None else settings
+    settings = Settings.load(**_without_prefix(arguments)) if settings is None else settings
     if not settings.enabled:
         return
     with _lock:
@@ -79,10 +79,11 @@ def adopt_connection(connection: Any, settings: Settings | None = None) -> bool:
 def connect(conninfo: str = "", **options: Any) -> Any:
     """A recorded connection: psycopg's for a conninfo or a PostgreSQL URL, sqlite3's for `sqlite:///path`.
 
-    Settings may be given by their names with the prefix `mussurana_`; all other options are the driver's.
+    Settings may be given in the URL or as options, with the prefix `mussurana_`; all other options are the driver's.
     """
-    own = {name: options.pop(name) for name in list(options) if name.startswith("mussurana_")}
-    settings = Settings.load(**{name.removeprefix("mussurana_"): value for name, value in own.items()})
+    own = {name: options.pop(name) for name in list(options) if name.startswith(QUERY_PREFIX)}
+    conninfo, query = split_url(conninfo)
+    settings = Settings.load(query, **_without_prefix(own))
     if conninfo.startswith("sqlite:"):
         from mussurana.collector.sqlite_adapter import connect as connect_sqlite
 
@@ -91,6 +92,10 @@ def connect(conninfo: str = "", **options: Any) -> Any:
     from mussurana.collector.psycopg_adapter import Connection
 
     return Connection.connect(conninfo, mussurana=settings, **options)
+
+
+def _without_prefix(arguments: dict[str, Any]) -> dict[str, Any]:
+    return {name.removeprefix(QUERY_PREFIX): value for name, value in arguments.items()}
 
 
 def _replace(owner: ModuleType | type, name: str, value: Any) -> None:

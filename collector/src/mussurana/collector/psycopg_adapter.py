@@ -33,14 +33,16 @@ from psycopg._queries import PostgresRawQuery
 from psycopg._server_cursor_base import ServerCursorMixin
 from psycopg.sql import Composable
 
+from mussurana.collector.losses import single
 from mussurana.collector.psycopg_cursors import SharedAdapters, SharingCursor, can_share, make_sharing
 from mussurana.collector.psycopg_errors import as_sent, may_be_ours
 from mussurana.collector.psycopg_lane import execute_command, execute_known, fits, is_open
-from mussurana.collector.psycopg_results import VisibleResult, layout_of
+from mussurana.collector.psycopg_results import VisibleResult, layout_of, show_rows
+from mussurana.collector.psycopg_types import hide_fields, show_fields
 from mussurana.collector.psycopg_watch import CLOSING_POLL_SECONDS, PGen, Watch
 from mussurana.collector.recorder import Txn
-from mussurana.collector.settings import Settings
-from mussurana.collector.sql.control import BEGIN, COMMIT, ROLLBACK, Control
+from mussurana.collector.settings import Settings, split_url
+from mussurana.collector.sql.control import BEGIN, COMMIT, PREPARE, ROLLBACK, ROLLBACK_TO, SAVEPOINT, Control
 from mussurana.collector.sql.extract import extract_lost
 from mussurana.collector.sql.plan import Layout, Plan, cutter
 from mussurana.collector.sql.splice import WrongParameters
@@ -95,6 +97,7 @@ class CursorMixin(SharingCursor):
 
     _mussurana_plan: Plan | None = None
     _mussurana_layout: Layout | None = None
+    _mussurana_tx: Any = None  # a transformer that cuts rows; see psycopg_results
     _mussurana_pending: deque[tuple[Plan, int, Any, int]] | None = None
 
     def _execute_gen(
@@ -443,13 +446,13 @@ def _end_implicit(watch: Watch) -> None:
         watch.failed_control()
 
 
-_STRIP = Plan("", "", strips=True)
+_STRIP = Plan("", "", strips=True, varies=True)
 """For a statement of which nothing is known."""
 
 
 def _only_strip(plan: Plan) -> Plan:
     """A plan for a statement that goes as it is."""
-    return Plan(plan.original, plan.original, control=plan.control, strips=True)
+    return Plan(plan.original, plan.original, control=plan.control, strips=True, row_types=plan.row_types)
 
 
 def _await(cursor: Any, watch: Watch, plan: Plan, write_id: int, params: Any) -> None:
@@ -582,13 +585,37 @@ def _answered_in_pipeline(
     try:
         result = results[0]
         transactions = watch.transactions
-        if transactions is not None and transactions.txn is not None and place >= 0 and plan.live:
-            transactions.txn.observations[place] = watch.observation(plan, result, write_id, params)
-            transactions.txn.rows += result.ntuples
-        if plan.control is not None:
-            watch.after(plan.control, result.command_status or b"")
+        txn = transactions.txn if transactions is not None else None
+        if txn is not None and place >= 0 and plan.live and _is_kept_free(txn, place, write_id):
+            txn.observations[place] = watch.observation(plan, result, write_id, params)
+            txn.rows += result.ntuples
+        control = plan.control
+        if control is not None and control.what in (SAVEPOINT, ROLLBACK_TO) and transactions is not None:
+            transactions.sure = False  # what was sent after it has its place already
+        elif control is not None:
+            if control.what in (COMMIT, ROLLBACK, PREPARE):
+                _lose_what_follows(watch)
+            watch.after(control, result.command_status or b"")
     except Exception:
         watch.failed_control()  # what has no answer says that its write id is lost
+
+
+def _is_kept_free(txn: Txn, place: int, write_id: int) -> bool:
+    """Whether a place is that of the answer at hand: a COMMIT or ROLLBACK before it may have begun another txn."""
+    if place >= len(txn.observations):
+        return False
+    kept = txn.observations[place]
+    return bool(kept[:2] == (extract_lost, write_id) if write_id else kept[0] is _nothing)
+
+
+def _lose_what_follows(watch: Watch) -> None:
+    """What was sent after a ROLLBACK, before its answer came, has its place in what is rolled back, and yet it runs.
+
+    The same goes for a COMMIT, which is a ROLLBACK if something has failed before.
+    """
+    write_ids = {each[1] for cursor in watch.awaited for each in cursor._mussurana_pending or () if each[1]}
+    if write_ids and watch.transactions is not None:
+        watch.recorder.losses.add("place not known", single(write_ids), [watch.transactions.session.info], 0)
 
 
 def _before_several(watch: Watch, plan: Plan) -> None:
@@ -618,6 +645,11 @@ def _show_safely(cursor: Any, plan: Plan, result: Any) -> Any:
         layout = plan.layout
         if layout is None or layout.hidden or layout.column_count != result.nfields:
             layout = layout_of(plan, result)
+            if layout.rows:
+                # Describing a portal, a server does not say in which format its rows will be.
+                show_rows(cursor, layout, result, plan.quiet, getattr(cursor, "_format", None))
+                cursor._mussurana_layout = layout
+                return layout.cut
         cursor._mussurana_layout = layout
         if layout.visible is not None:
             cursor.pgresult = VisibleResult(result, layout.visible, plan.quiet)
@@ -856,8 +888,9 @@ _COMMIT = Control(COMMIT)
 class SyncConnectionMixin(ConnectionMixin):
     @classmethod
     def connect(cls: Any, conninfo: str = "", *, mussurana: Settings | None = None, **options: Any) -> Any:
+        conninfo, query = split_url(conninfo)
         connection = super().connect(conninfo, **options)  # type: ignore[misc]
-        watch_connection(connection, mussurana)
+        watch_connection(connection, mussurana or Settings.load(query))
         return connection
 
     def close(self: Any) -> None:
@@ -897,8 +930,9 @@ class SyncConnectionMixin(ConnectionMixin):
 class AsyncConnectionMixin(ConnectionMixin):
     @classmethod
     async def connect(cls: Any, conninfo: str = "", *, mussurana: Settings | None = None, **options: Any) -> Any:
+        conninfo, query = split_url(conninfo)
         connection = await super().connect(conninfo, **options)  # type: ignore[misc]
-        watch_connection(connection, mussurana)
+        watch_connection(connection, mussurana or Settings.load(query))
         return connection
 
     async def close(self: Any) -> None:
@@ -1015,6 +1049,7 @@ def watch_connection(connection: Any, settings: Settings | None = None) -> bool:
             logger.exception("mussurana does not record this connection")
             return False
         _watched.add(connection)
+        hide_fields()
     return True
 
 
@@ -1028,6 +1063,7 @@ def show_recorded_factories(connection: Any) -> None:
 
 def stop_watching() -> None:
     """Let all connections go on as if we had never been."""
+    show_fields()
     for connection in list(_watched):
         watch = connection.__dict__.pop("_mussurana", None)
         _watched.discard(connection)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable
 from difflib import SequenceMatcher
 from typing import Any
 
@@ -36,7 +37,7 @@ def repair_error(
         return
     result = error.pgresult
     changed: dict[DiagnosticField, bytes | None] = {}
-    message = str(error.args[0]) if error.args else ""
+    edits: list[Callable[[str], str]] = []
     position = error.diag.statement_position
     if position is not None and plan.text != plan.original:
         given = params if plan.injection is None else plan.injection(params, write_id)
@@ -46,17 +47,51 @@ def repair_error(
         place = original_place(sent, original, int(position) - 1)
         if place is not None:
             changed[DiagnosticField.STATEMENT_POSITION] = str(place + 1).encode()
-            message = _LINE.sub(lambda _: shown_line(original, place), message, count=1)
+            line = shown_line(original, place)
+            edits.append(lambda message: _LINE.sub(lambda _: line, message, count=1))
     detail, name = error.diag.message_detail, error.diag.table_name
     table = tagged.table(name, error.diag.schema_name) if name and tagged is not None else None
     if detail is not None and table is not None and detail.startswith("Failing row contains"):
         shorter = without_versions(detail, table, write_id)
         if shorter != detail:
             changed[DiagnosticField.MESSAGE_DETAIL] = shorter.encode(error._encoding)
-            message = message.replace(detail, shorter)
+            edits.append(lambda message: message.replace(detail, shorter))
     if changed:
-        error._info = {field: changed.get(field, result.error_field(field)) for field in DiagnosticField}
-        error.args = (message, *error.args[1:])
+        repaired: Any = RepairedResult(result, changed, edits)
+        error._info = repaired
+        error.args = (repaired.edited(str(error.args[0]) if error.args else ""), *error.args[1:])
+
+
+class RepairedResult:
+    """The result that an error came with, as it would have been."""
+
+    def __init__(
+        self, result: Any, changed: dict[DiagnosticField, bytes | None], edits: list[Callable[[str], str]]
+    ) -> None:
+        self._result = result
+        self._changed = changed
+        self._edits = edits
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._result, name)
+
+    def edited(self, message: str) -> str:
+        for edit in self._edits:
+            message = edit(message)
+        return message
+
+    def error_field(self, fieldcode: int) -> bytes | None:
+        field = DiagnosticField(fieldcode)
+        return self._changed[field] if field in self._changed else self._result.error_field(field)
+
+    @property
+    def error_message(self) -> bytes:
+        return self.edited(self._result.error_message.decode("utf-8", "surrogateescape")).encode(
+            "utf-8", "surrogateescape"
+        )
+
+    def get_error_message(self, encoding: str = "utf-8") -> str:
+        return self.edited(self._result.get_error_message(encoding))
 
 
 def without_versions(detail: str, table: Table, write_id: int) -> str:

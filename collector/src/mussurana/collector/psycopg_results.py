@@ -2,19 +2,29 @@
 
 libpq's results cannot be changed, and psycopg's own code loads rows from them in C; so the real result stays where
 psycopg uses it, each row is cut as it is made, and whoever looks at `cursor.pgresult` sees a `VisibleResult`.
+
+Where a value is itself a row of a table, our fields are cut out of its bytes before the loader sees them that the
+application has for it. Loaders are found through a transformer, so the cursor is given another one for that result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 from psycopg import pq
+from psycopg.adapt import AdaptersMap, Transformer
 
+from mussurana.collector.catalog import RowType
+from mussurana.collector.composites import cutter_of
+from mussurana.collector.psycopg_types import knows_ours
 from mussurana.collector.sql.plan import Layout, Plan
 
 COMMAND_OK = pq.ExecStatus.COMMAND_OK
+TEXT = pq.Format.TEXT
+BINARY = pq.Format.BINARY
 
 
 _ASK_FOR_COLUMNS = frozenset({"fname", "ftype", "fmod", "fsize", "fformat", "ftable", "ftablecol"})
@@ -65,5 +75,66 @@ def layout_of(plan: Plan, result: Any) -> Layout:
         else:
             return layout
     names = [(result.fname(index) or b"").decode("utf-8", "replace") for index in range(result.nfields)]
-    layout = plan.layout = plan.layout_for(names)
+    layout = plan.layout_for(names, _rows_in(plan.row_types, result) if plan.row_types else None)
+    if not plan.varies:
+        plan.layout = layout
+    if plan.looks_once and names and layout.visible is None and not layout.rows:
+        plan.strips = False
     return layout
+
+
+def _rows_in(row_types: Mapping[int, RowType], result: Any) -> dict[int, RowType]:
+    """The columns of a result that are rows of tables."""
+    types = [result.ftype(index) for index in range(result.nfields)]
+    return {index: row_types[oid] for index, oid in enumerate(types) if oid in row_types}
+
+
+class RowsResult(VisibleResult):
+    """The same where some values are rows of tables: they are without our fields as well."""
+
+    __slots__ = ("rows",)
+
+    def __init__(self, result: Any, layout: Layout, quiet: bool) -> None:
+        super().__init__(result, layout.visible or tuple(range(result.nfields)), quiet)
+        self.rows = layout.rows
+
+    def get_value(self, row: int, column: int) -> Any:
+        value = super().get_value(row, column)
+        row_type = self.rows.get(self._at(column))
+        if value is None or row_type is None:
+            return value
+        return cutter_of(row_type, self.fformat(column) == BINARY)(value)
+
+
+class _Cutting:
+    """What psycopg takes for a class of loaders: cuts a value, then has it loaded as the application wants it."""
+
+    def __init__(self, loader: Any, cut: Callable[[bytes], bytes], format: pq.Format) -> None:
+        self.loader = loader
+        self.cut = cut
+        self.format = format
+
+    def __call__(self, oid: int, context: Any) -> _Cutting:
+        return self
+
+    def load(self, data: Any) -> Any:
+        return self.loader.load(self.cut(bytes(data)))
+
+
+def show_rows(cursor: Any, layout: Layout, result: Any, quiet: bool, format: pq.Format | None) -> None:
+    """Let the application see a result that has rows of tables among its values."""
+    cursor.pgresult = RowsResult(result, layout, quiet)
+    if cursor._mussurana_layout is layout and cursor._tx is cursor._mussurana_tx:
+        return  # more rows of a stream or a server-side cursor, or the same statement again
+    adapters = AdaptersMap(cursor.adapters)
+    loads = Transformer(cursor)  # arrays of rows and the like find the loaders of what is in them through this one
+    for index, row_type in layout.rows.items():
+        oid = result.ftype(index)
+        if knows_ours(cursor.adapters.types, oid):
+            continue
+        for each in (TEXT, BINARY):
+            cutting: Any = _Cutting(loads.get_loader(oid, each), cutter_of(row_type, each == BINARY), each)
+            adapters.register_loader(oid, cutting)
+    transformer = Transformer(SimpleNamespace(adapters=adapters, connection=cursor.connection))
+    transformer.set_pgresult(result, format=format)
+    cursor._tx = cursor._mussurana_tx = transformer

@@ -321,7 +321,8 @@ class Watch:
         else:
             plan.used = True
         if self.transactions is None:
-            return plan if plan.control is not None or plan.controls else None
+            # A table may be adopted before the catalog is read again; a star shows our columns at once.
+            return plan if plan.control is not None or plan.controls or plan.strips else None
         if (self.schema_changed or (self.names_changed and plan.unqualified)) and not plan.controls:
             plan = self._as_written(plan)
         if not plan.observes:  # else the extractor does it
@@ -346,7 +347,7 @@ class Watch:
         self.untagged(plan)
         if plan.control is None and plan.text == plan.original:
             return plan if not plan.observes else Plan(plan.original, plan.original, strips=True)
-        return Plan(plan.original, plan.original, control=plan.control, strips=True)
+        return Plan(plan.original, plan.original, control=plan.control, strips=True, row_types=plan.row_types)
 
     def untagged(self, plan: Plan) -> None:
         """A statement that should have been recorded will not be. What it writes to is tainted, here and elsewhere."""

@@ -16,6 +16,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote
 
 ENVIRONMENT_PREFIX = "MUSSURANA_"
 QUERY_PREFIX = "mussurana_"
@@ -116,9 +117,16 @@ class Settings:
         return cls(**values)
 
 
-def without_settings(query: Mapping[str, Any]) -> dict[str, Any]:
-    """The query of a URL as the driver shall see it."""
-    return {name: value for name, value in query.items() if not name.startswith(QUERY_PREFIX)}
+def split_url(url: str) -> tuple[str, dict[str, str]]:
+    """A URL as the driver shall see it, and the settings in its query. What is no URL has none."""
+    head, mark, query = url.partition("?")
+    parts = [part for part in query.split("&") if part]
+    own = [part for part in parts if part.startswith(QUERY_PREFIX)]
+    if ":" not in head or not own:
+        return url, {}
+    rest = "&".join(part for part in parts if part not in own)
+    pairs = (part.partition("=") for part in own)
+    return head + (mark + rest if rest else ""), {name: unquote(value) for name, _, value in pairs}
 
 
 def _parse(name: str, kind: str, text: Any) -> Any:

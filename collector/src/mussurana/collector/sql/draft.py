@@ -106,9 +106,12 @@ class Draft:
             return ""
         if not item.qualifier and select.merged_columns:
             return self._merged_columns(select)
+        qualifier = item.qualifier
+        if qualifier == "(" and not any(table is None or self._inside(item) in table.columns for table in tables):
+            qualifier = self._inside(item)  # (t).* is t.*, unless t is a column
         parts = []
         for source, table in zip(select.sources, tables, strict=True):
-            if item.qualifier and item.qualifier != source.alias_name:
+            if qualifier and qualifier != source.alias_name:
                 continue
             if table is None or len(source.columns) > len(table.columns):
                 parts.append(f"{source.alias}.*")
@@ -116,6 +119,10 @@ class Draft:
                 columns = (*source.columns, *table.columns[len(source.columns) :])
                 parts += [f"{source.alias}.{quoted(column)}" for column in columns]
         return ", ".join(parts)
+
+    def _inside(self, item: Item) -> str:
+        """The name in the parentheses before a star."""
+        return self.tokens[item.first + 1].name
 
     def _merged_columns(self, select: Select) -> str:
         """What a star stands for where joins show some columns once; nothing if that cannot be told."""

@@ -45,7 +45,8 @@ def plan_copy(draft: Draft, end: int) -> Plan:
         schema, name, index = name, tokens[index + 1].name, index + 2
     table = draft.adopted(name, schema)
     if table is not None and index < end and tokens[index].word in ("FROM", "TO"):
-        columns = ", ".join(quoted(column) for column in table.columns)
+        # As without a list: what is generated is not copied.
+        columns = ", ".join(quoted(column) for column in table.columns if column not in table.generated)
         draft.splice.insert(tokens[index - 1].end, f" ({columns})")
     reads = any(token.word == "TO" for token in tokens[index:end])
     return _not_recorded(draft, "COPY TO" if reads else "COPY FROM", set() if reads or table is None else {table})
@@ -74,7 +75,9 @@ def plan_other(draft: Draft, end: int, shape: str) -> Plan:
     if word in ("UPDATE", "DELETE"):
         with suppress(NotUnderstood):
             show_nothing_of_ours(draft, word, Target(draft, 1 if word == "UPDATE" else 2, takes_alias=True), end)
-    return _not_recorded(draft, shape or word, written)
+    plan = _not_recorded(draft, shape or word, written)
+    plan.varies = word in _OPAQUE or word == "FETCH" or not tokens
+    return plan
 
 
 def _not_recorded(draft: Draft, shape: str, written: set[Table]) -> Plan:

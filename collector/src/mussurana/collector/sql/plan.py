@@ -6,12 +6,12 @@ the transaction. What the result says is read later, by `extract`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
 
-from mussurana.collector.catalog import Table
+from mussurana.collector.catalog import RowType, Table
 from mussurana.collector.coverage import UNOBSERVED_READ, Key
 from mussurana.collector.sql.absence import Absence
 from mussurana.collector.sql.control import Control
@@ -56,7 +56,7 @@ class Layout:
 
     column_count: int
     visible: tuple[int, ...] | None  # None: all of them
-    hidden: tuple[tuple[int, bytes], ...]  # columns of ours inside a star: they move when the table is altered
+    hidden: tuple[tuple[int, bytes], ...]  # columns of ours inside a star: they move when a table is altered; and rows
     reads: tuple[tuple[Table, tuple[int, ...], int], ...]
     keys: tuple[int, ...] = ()
     old_keys: tuple[int, ...] = ()
@@ -64,6 +64,7 @@ class Layout:
     version: int = -1
     cut: Callable[[Sequence[Any]], Any] | None = None  # makes a tuple of the visible columns of a row
     extractors: dict[Any, Any] = field(default_factory=dict)  # what reads results of this shape, made when needed
+    rows: Mapping[int, RowType] = field(default_factory=dict)  # columns that are rows of tables, with ours in them
 
 
 @dataclass(slots=True, eq=False)
@@ -81,6 +82,9 @@ class Plan:
     quiet: bool = False  # the application asked for no rows, and shall see none
     visible_count: int = -1  # how many columns are the application's; -1: not known, look at their names
     strips: bool = False  # whether a result can have columns of ours
+    looks_once: bool = False  # it strips until it is known that there is nothing to strip
+    varies: bool = False  # the text does not tell which columns a result has
+    row_types: Mapping[int, RowType] | None = field(default=None, repr=False)
     coverage: tuple[Key, ...] = (("", "other", UNOBSERVED_READ),)
     taints: tuple[Table, ...] = ()  # tables that it may write to unseen
     tables: frozenset[tuple[str, str]] = frozenset()  # that it records; see Plans.taint
@@ -103,9 +107,10 @@ class Plan:
     def observes(self) -> bool:
         return bool(self.reads) or self.write is not None
 
-    def layout_for(self, names: Sequence[str]) -> Layout:
-        """Where the columns are in a result whose columns have these names."""
+    def layout_for(self, names: Sequence[str], rows: Mapping[int, RowType] | None = None) -> Layout:
+        """Where the columns are in a result whose columns have these names; `rows` are those that are rows."""
         count = len(names)
+        rows = rows or {}
         if self.quiet:
             visible: tuple[int, ...] | None = ()
             hidden: tuple[tuple[int, bytes], ...] = ()
@@ -116,6 +121,7 @@ class Plan:
             hidden = tuple((index, name.encode()) for index, name in enumerate(names) if name.startswith(PREFIX))
         if visible is not None and len(visible) == count:
             visible = None
+        hidden += tuple((index, names[index].encode()) for index in rows)
 
         def at(place: Place) -> int:
             if isinstance(place, str):
@@ -126,7 +132,7 @@ class Plan:
         cut = None if visible is None else cutter(visible)
         write = self.write
         if write is None:
-            return Layout(count, visible, hidden, reads, cut=cut)
+            return Layout(count, visible, hidden, reads, cut=cut, rows=rows)
         return Layout(
             count,
             visible,
@@ -137,6 +143,7 @@ class Plan:
             -1 if write.previous is None else at(write.previous),
             -1 if write.version is None else at(write.version),
             cut,
+            rows=rows,
         )
 
 

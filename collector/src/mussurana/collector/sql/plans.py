@@ -54,6 +54,7 @@ class Plans:
         if plan is None:
             refused = text in self._refused
             plan = self._unmodified(text, style, "refused by the database") if refused else self._make(text, style)
+            plan.row_types = self.catalog.row_types or None
             if len(text) <= CACHED_LENGTH_MAX:
                 self._keep(text, style, plan)
         else:
@@ -215,7 +216,8 @@ class Plans:
                 first, last = tokens[0].start, tokens[-1].end
                 inner = self._make_opaque_part(draft.text[first:last], draft.style)
                 taints.update({(table.schema, table.name): table for table in inner.taints})
-        plan = Plan(draft.text, draft.text, strips=True, controls=tuple(controls), unqualified=draft.unqualified)
+        plan = Plan(draft.text, draft.text, strips=True, varies=True)
+        plan.controls, plan.unqualified = tuple(controls), draft.unqualified
         plan.taints = tuple(taints.values())
         shape = "several statements in one text"
         if taints:

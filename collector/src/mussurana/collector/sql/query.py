@@ -394,8 +394,7 @@ def _source(tokens: list[Token], index: int, end: int, select: Select) -> tuple[
             query = parse_query(tokens, index + 1, closing)
             index, alias, alias_name, renamed = _alias(tokens, closing + 1, end)
             # Names given to its columns take the place of the first ones, so what is added keeps its own.
-            del renamed
-            return index, Source(alias, alias_name, query=query, end=tokens[index - 1].end)
+            return index, Source(alias, alias_name, query=query, end=tokens[index - 1].end, columns=renamed)
         # A join in parentheses: its tables can be referred to from outside, unless it has an alias of its own.
         select.nested_joins = True
         if parse_sources(tokens, index + 1, closing, select) != closing:

@@ -52,7 +52,12 @@ def plan_select(draft: Draft, end: int) -> Plan:
     pure = _is_pure(draft, selects)
     if not mentioned:
         table = query.arms[0].sources[0].name if query.arms[0].sources else ""
-        return Plan(draft.text, draft.text, coverage=((table, "not adopted", UNOBSERVED_READ),), pure=pure)
+        plan = Plan(draft.text, draft.text, coverage=((table, "not adopted", UNOBSERVED_READ),), pure=pure)
+        if any(item.star for arm in query.arms for item in arm.items):
+            plan.strips = True  # the table may be adopted before the catalog is read again
+        else:
+            plan.strips = plan.looks_once = bool(draft.catalog.row_types)  # a function may return rows of a table
+        return plan
     reads: list[Read] = []
     select = query.arms[0]
     has_star = any(item.star for item in select.items)
@@ -68,7 +73,9 @@ def plan_select(draft: Draft, end: int) -> Plan:
     seen = {read.table for read in reads}
     plan = Plan(draft.text, draft.text, unqualified=draft.unqualified, pure=pure)
     plan.reads = tuple(reads)
-    plan.strips = bool(reads) or has_star or shape == WHOLE_ROW
+    plan.strips = bool(reads) or has_star
+    if not plan.strips:
+        plan.strips = plan.looks_once = bool(draft.catalog.row_types)
     if reads and not has_star:
         plan.visible_count = len(select.items)
     if seen:
@@ -176,9 +183,12 @@ def names_no_value(before: Token) -> bool:
 
 
 def has_whole_row(draft: Draft, select: Select) -> bool:
-    """Whether a table's name stands where a value is expected: `row_to_json(t)`, `count(t.*)`, `t IS NULL`."""
+    """Whether the name of a subquery or a CTE stands where a value is expected: `row_to_json(s)`, `s IS NULL`.
+
+    What is added to its columns would be in that value. What is added beside a row of a table is not in the row.
+    """
     tokens = draft.tokens
-    aliases = {source.alias_name for source in select.sources}
+    aliases = {source.alias_name for source in select.sources if draft.source_table(source) is None}
     named = {source.at for source in select.sources}
     stars = {item.first for item in select.items if item.star}
     columns = {column for source in select.sources if (table := draft.source_table(source)) for column in table.columns}

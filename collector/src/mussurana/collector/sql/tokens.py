@@ -71,6 +71,9 @@ _LITERALS = frozenset(
 )
 
 
+_CLOSED_BY = {"(": ")", "[": "]"}
+
+
 class NotUnderstood(Exception):
     """A statement that is not what the rewriting knows. It runs untouched and is counted under this name."""
 
@@ -95,7 +98,7 @@ class Token:
     quoted: bool  # a quoted identifier
     literal: bool
     placeholder: Placeholder | None = None
-    closing: int = -1  # of an opening parenthesis: the index of the one that closes it
+    closing: int = -1  # of an opening parenthesis or bracket: the index of the one that closes it
 
     @property
     def is_name(self) -> bool:
@@ -153,10 +156,10 @@ def tokenize(text: str, style: str, dialect: str) -> tuple[list[Token], list[Pla
         quoted = kind == TokenType.IDENTIFIER
         word = "" if literal or quoted else _PUNCTUATION.get(kind) or each.text.upper()
         token = Token(word, each.text, start, end, quoted, literal)
-        if word == "(":
+        if word in _CLOSED_BY:
             open_at.append(len(tokens))
-        elif word == ")":
-            if not open_at:
+        elif word in (")", "]"):
+            if not open_at or _CLOSED_BY[tokens[open_at[-1]].word] != word:
                 raise NotUnderstood("unbalanced parentheses")
             tokens[open_at.pop()].closing = len(tokens)
         tokens.append(token)

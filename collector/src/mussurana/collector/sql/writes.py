@@ -14,7 +14,6 @@ from mussurana.collector.sql.absence import find_absence
 from mussurana.collector.sql.draft import NAMES_OF_OURS, XMIN, Draft, quoted
 from mussurana.collector.sql.plan import DELETE, INSERT, PREFIX, UPDATE, Place, Plan, Read, Write
 from mussurana.collector.sql.query import (
-    Item,
     Select,
     Source,
     inserted_query,
@@ -24,7 +23,7 @@ from mussurana.collector.sql.query import (
     skip_with,
     split_items,
 )
-from mussurana.collector.sql.select import WHOLE_ROW, expand_nested_stars, has_whole_row, more
+from mussurana.collector.sql.select import expand_nested_stars, more
 from mussurana.collector.sql.splice import WID
 from mussurana.collector.sql.tokens import NotUnderstood, Token
 
@@ -421,7 +420,6 @@ class _Writer:
             items = split_items(tokens, returning + 1, self.end)
             if not items or tokens[returning + 1].word == "WITH":
                 raise NotUnderstood("RETURNING WITH")
-            self._check_returning(items, sources)
             draft.splice.insert(tokens[self.end - 1].end, ", " + ", ".join(columns))
             if not any(item.star for item in items):
                 items_count = len(items)
@@ -461,8 +459,3 @@ class _Writer:
             reads.append((table, first, len(columns)))
             columns.append(f"{self.draft.version_of(source.alias)} AS {PREFIX}s{len(columns)}")
         return reads
-
-    def _check_returning(self, items: list[Item], sources: list[Source]) -> None:
-        own = Source(self.target.alias, self.target.alias_name, self.target.name, self.target.schema)
-        if has_whole_row(self.draft, Select(items[0].first, self.end, items, sources=[own, *sources])):
-            raise NotUnderstood(WHOLE_ROW)
