@@ -21,8 +21,12 @@ import sqlalchemy
 
 from bench.workloads import Client, Statement, Transaction, workloads
 
-PLAIN, SPOOL, STREAM = "plain", "spool", "stream"
-MODES = (PLAIN, SPOOL, STREAM)
+PLAIN, SPOOL, CONTROL, STREAM = "plain", "spool", "control", "stream"
+MODES = (PLAIN, SPOOL, CONTROL, STREAM)
+BASELINE = (PLAIN, CONTROL)
+"""Both without the collector. How much they differ is what the machine does by itself."""
+
+RECORDED = (SPOOL, STREAM)
 DRIVERS = ("psycopg", "sqlalchemy")
 
 FLUSH_SECONDS_MAX = 10.0
@@ -79,7 +83,7 @@ def steps(transaction: Transaction, execute: Execute) -> int:
 
 def psycopg_run(setup: Setup) -> Run:
     conninfo = setup.url.replace("+psycopg", "")
-    if setup.mode == PLAIN:
+    if setup.mode not in RECORDED:
         connection = psycopg.connect(conninfo)
     else:
         from mussurana.collector.instrument import connect
@@ -107,7 +111,7 @@ def psycopg_run(setup: Setup) -> Run:
 
 def sqlalchemy_run(setup: Setup) -> Run:
     extra: dict[str, Any] = {}
-    if setup.mode != PLAIN:
+    if setup.mode in RECORDED:
         extra = {"plugins": ["mussurana"], **settings(setup)}
     engine = sqlalchemy.create_engine(setup.url, isolation_level=setup.isolation.upper(), pool_size=1, **extra)
 
@@ -148,7 +152,7 @@ def counters() -> dict[str, float]:
 
 def obey(order: Order, setup: Setup, client: Client, run: Run) -> Slice:
     workload = workloads()[setup.workload]
-    before = {} if setup.mode == PLAIN else counters()
+    before = counters() if setup.mode in RECORDED else {}
     done = Slice()
     now = time.perf_counter
     thread, process, started = time.thread_time(), time.process_time(), now()
@@ -170,7 +174,7 @@ def obey(order: Order, setup: Setup, client: Client, run: Run) -> Slice:
         done.statements += statements
     done.wall_seconds = now() - started
     done.thread_seconds = time.thread_time() - thread
-    if setup.mode != PLAIN:
+    if setup.mode in RECORDED:
         after = counters()
         done.counters = {name: value - before.get(name, 0) for name, value in after.items()}
     # Only now: what the collector still had to do about this slice is part of its cost.

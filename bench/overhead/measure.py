@@ -1,7 +1,8 @@
 """Measure one scenario: a workload through a driver, in all modes, taking turns on one server.
 
 Turns are short and their order rotates, so that whatever else the machine does in a while meets all modes alike. Ratios
-are taken within a round, between neighbours, and the median of the rounds counts.
+are taken within a round, between neighbours, and the median of the rounds counts. There are two sets of clients without
+the collector, and ratios are those to the mean of both: that of one of them says how far the machine can be trusted.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 
 import sqlalchemy
 
-from bench.overhead.client import MODES, PLAIN, Order, Setup, Slice, work
+from bench.overhead.client import BASELINE, MODES, PLAIN, RECORDED, Order, Setup, Slice, work
 from bench.overhead.sink import serve
 from bench.workloads import Workload
 from mussurana.collector.__main__ import main as collector_command
@@ -39,6 +40,9 @@ _processes.set_forkserver_preload(["bench.overhead.client", "bench.overhead.sink
 
 ALONE = 30, 0.1  # turns and their seconds: many short ones, of which some meet nobody else on the machine
 ALONE_QUANTILE = 0.1
+
+HALF_TURNS = 4
+"""For each turn at full load so many of half its length: a percentile varies more than a throughput does."""
 
 
 @dataclass(frozen=True)
@@ -79,9 +83,9 @@ class Phase:
         """CPU of the whole client process per statement, likewise."""
         return undisturbed([1e6 * turn.process_seconds / turn.statements for turn in self.turns if turn.statements])
 
-    def percentile(self, percent: int) -> float:
-        latencies = sorted(latency for turn in self.turns for latency in turn.latencies)
-        return latencies[min(len(latencies) - 1, len(latencies) * percent // 100)]
+    def percentiles(self, percent: int) -> list[float]:
+        """Of the latencies in each turn."""
+        return [percentile(turn.latencies, percent) for turn in self.turns]
 
     def counted(self, name: str) -> float:
         return sum(turn.counters.get(name, 0) for turn in self.turns)
@@ -89,6 +93,10 @@ class Phase:
     @property
     def wall_seconds(self) -> float:
         return sum(turn.wall_seconds for turn in self.turns)
+
+
+def percentile(latencies: Sequence[float], percent: int) -> float:
+    return sorted(latencies)[min(len(latencies) - 1, len(latencies) * percent // 100)] if latencies else 0.0
 
 
 def undisturbed(costs: list[float]) -> float:
@@ -107,8 +115,24 @@ class Measured:
     half: dict[str, Phase]
 
     def throughput_ratio(self, phases: dict[str, Phase], mode: str) -> float:
-        pairs = zip(phases[mode].throughputs, phases[PLAIN].throughputs, strict=True)
-        return statistics.median(ours / plain for ours, plain in pairs)
+        return ratio({each: phases[each].throughputs for each in MODES}, mode)
+
+    def latency_ratio(self, phases: dict[str, Phase], mode: str, percent: int) -> float:
+        return ratio({each: phases[each].percentiles(percent) for each in MODES}, mode)
+
+    def added_us(self, mode: str) -> float:
+        """CPU of the application's thread per statement, over that without the collector."""
+        return self.alone[mode].thread_us - statistics.mean(self.alone[plain].thread_us for plain in BASELINE)
+
+    def added_process_us(self, mode: str) -> float:
+        return self.alone[mode].process_us - statistics.mean(self.alone[plain].process_us for plain in BASELINE)
+
+
+def ratio(rounds: dict[str, list[float]], mode: str) -> float:
+    """Of a mode to those without the collector, in the median of the rounds."""
+    one, another = (rounds[plain] for plain in BASELINE)
+    triples = zip(rounds[mode], one, another, strict=True)
+    return statistics.median(2 * ours / (first + second) for ours, first, second in triples)
 
 
 @contextmanager
@@ -131,7 +155,7 @@ def clients(
     """A database for plain clients and an adopted one for the others, and CLIENTS of each mode waiting for orders."""
     databases = {mode: f"{workload.name}_{driver}_{mode}".replace("-", "_") for mode in MODES}
     for mode, name in databases.items():
-        prepare(server, name, workload, adopted=mode != PLAIN)
+        prepare(server, name, workload, adopted=mode in RECORDED)
     with tempfile.TemporaryDirectory(prefix="mussurana-bench-") as folder:
         pipes: dict[str, list[Connection]] = {mode: [] for mode in MODES}
         started = []
@@ -222,5 +246,6 @@ def measure(
         alone = take_turns({mode: pipes[mode][:1] for mode in MODES}, Plan(*ALONE), Order(ALONE[1]))
         saturated = take_turns(pipes, plan, Order(plan.turn_seconds))
         rate = statistics.median(saturated[PLAIN].throughputs) / 2 / CLIENTS
-        half = take_turns(pipes, plan, Order(plan.turn_seconds, rate))
+        finer = Plan(plan.rounds * HALF_TURNS, plan.turn_seconds / 2)
+        half = take_turns(pipes, finer, Order(finer.turn_seconds, rate))
     return Measured(workload.name, driver, alone, saturated, half)

@@ -6,11 +6,10 @@ import json
 from dataclasses import asdict, dataclass
 
 from bench.machine import Machine
-from bench.overhead.client import MODES, PLAIN
+from bench.overhead.client import MODES, RECORDED
 from bench.overhead.measure import CLIENTS, Measured, Phase, Plan
 from bench.report import markdown_table
 
-RECORDED = tuple(mode for mode in MODES if mode != PLAIN)
 PERCENTILES = (50, 90, 99)
 
 # What the collector may cost. CPU is that of the application's own thread: the path that each statement waits for.
@@ -41,11 +40,13 @@ COLUMNS = (
     "aborted",
 )
 LEGEND = """\
-ratio: throughput over plain with {clients} clients saturating the machine, median of the rounds; p50, p90, p99: latency
-over plain there. half: the same four at half of the load that plain reaches. us/stmt: CPU of the application's thread
-per statement, one client alone; us added: over plain; us all: what the whole process uses over plain, with the
-background thread, which here has to seal a fragment every tenth of a second and so works in smaller batches than it
-would by itself. fence/s: of all clients together, saturated. disk B, wire B: bytes per transaction, spooled and sent.
+plain and control: the driver alone, twice; ratios are those to the mean of both, in the median of the rounds, so that
+the two rows say what the machine does by itself. ratio: throughput with {clients} clients saturating it; p50, p90,
+p99: latency there. half: the same four at half of the load that plain reaches. us/stmt: CPU of the application's
+thread per statement, one client alone; us added: over plain; us all: what the whole process uses over plain, with the
+background thread, which here has to seal a fragment every tenth of a second, and to wait until it was sent, so it
+works in smaller batches than it would by itself. fence/s: of all clients together, saturated. disk B, wire B: bytes
+per transaction, spooled and sent.
 """
 
 
@@ -76,12 +77,12 @@ class Report:
             mode,
             f"{saturated.txns / saturated.wall_seconds:,.0f}",
             f"{found.throughput_ratio(found.saturated, mode):.3f}",
-            *(f"{latency_ratio(found.saturated, mode, percent):.2f}" for percent in PERCENTILES),
+            *(f"{found.latency_ratio(found.saturated, mode, percent):.2f}" for percent in PERCENTILES),
             f"{found.throughput_ratio(found.half, mode):.3f}",
-            *(f"{latency_ratio(found.half, mode, percent):.2f}" for percent in PERCENTILES),
+            *(f"{found.latency_ratio(found.half, mode, percent):.2f}" for percent in PERCENTILES),
             f"{alone.thread_us:.1f}",
-            f"{alone.thread_us - found.alone[PLAIN].thread_us:.1f}",
-            f"{alone.process_us - found.alone[PLAIN].process_us:.1f}",
+            f"{found.added_us(mode):.1f}",
+            f"{found.added_process_us(mode):.1f}",
             f"{saturated.counted('fences_issued') / saturated.wall_seconds:.1f}",
             per_txn(saturated, half, "bytes_spooled"),
             per_txn(saturated, half, "bytes_sent"),
@@ -93,14 +94,14 @@ class Report:
         for found in self.measured:
             for mode in RECORDED:
                 name = f"{found.workload}, {found.driver}, {mode}"
-                added = found.alone[mode].thread_us - found.alone[PLAIN].thread_us
+                added = found.added_us(mode)
                 limit = THREAD_US_MAX[found.driver]
                 judged.append(Judgement(f"{name}: microseconds per statement", added, limit, added <= limit))
                 ratio = found.throughput_ratio(found.saturated, mode)
                 judged.append(Judgement(f"{name}: throughput saturated", ratio, SATURATED_MIN, ratio >= SATURATED_MIN))
                 ratio = found.throughput_ratio(found.half, mode)
                 judged.append(Judgement(f"{name}: throughput at half", ratio, HALF_MIN, ratio >= HALF_MIN))
-                ratio = latency_ratio(found.half, mode, 90)
+                ratio = found.latency_ratio(found.half, mode, 90)
                 judged.append(Judgement(f"{name}: p90 at half", ratio, HALF_P90_MAX, ratio <= HALF_P90_MAX))
         return judged
 
@@ -139,10 +140,6 @@ class Report:
             for phases in (found.alone, found.saturated, found.half)
             for phase in phases.values()
         ]
-
-
-def latency_ratio(phases: dict[str, Phase], mode: str, percent: int) -> float:
-    return phases[mode].percentile(percent) / phases[PLAIN].percentile(percent)
 
 
 def per_txn(saturated: Phase, half: Phase, counter: str) -> str:

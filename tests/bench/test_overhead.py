@@ -11,7 +11,19 @@ import psycopg
 import pytest
 
 from bench.machine import Machine
-from bench.overhead.client import DRIVERS, MODES, PLAIN, SPOOL, Order, Setup, Slice, obey, psycopg_run, sqlalchemy_run
+from bench.overhead.client import (
+    BASELINE,
+    DRIVERS,
+    MODES,
+    PLAIN,
+    SPOOL,
+    Order,
+    Setup,
+    Slice,
+    obey,
+    psycopg_run,
+    sqlalchemy_run,
+)
 from bench.overhead.measure import Measured, Phase, Plan, prepare
 from bench.overhead.report import COLUMNS, Report, report_json, report_markdown
 from bench.workloads import Client, Statement, blindw, workloads
@@ -46,7 +58,7 @@ def report(ratio: float, latency_ratio: float, added_us: float) -> Report:
     def phases() -> dict[str, Phase]:
         return {
             mode: phase(1000, 1e-3, 50e-6)
-            if mode == PLAIN
+            if mode in BASELINE
             else phase(round(1000 * ratio), 1e-3 * latency_ratio, (50 + added_us) * 1e-6)
             for mode in MODES
         }
