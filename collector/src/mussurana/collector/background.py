@@ -143,7 +143,7 @@ class Background:
             self._take_one(now)
             if self._builder.txn_count >= self._settings.batch_txns_max or self._builder.op_count >= OPS_MAX:
                 self._seal()
-            if not self._hurry.is_set() and perf_counter() >= slice_end:
+            if perf_counter() >= slice_end and not self._hurry.is_set():
                 sleep(PAUSE_SECONDS)
                 slice_end = perf_counter() + SLICE_SECONDS
         if self._has_news() and (self._builder.txn_count or now >= self._full_until):
@@ -187,6 +187,12 @@ class Background:
     # Transactions and sessions
 
     def _add(self, txn: Txn, now: float) -> None:
+        operations, state = txn.caught_up, self._states.get(txn.session)
+        is_plain = not txn.observations and not txn.rolled_back and txn.journaled is None
+        if operations and is_plain and state is not None and not state.is_idle:  # the way of most
+            state.ended_at = now
+            self._builder.add(txn, state.number, txn.status, operations)
+            return
         recorder = self._recorder
         extracted = txn.extracted
         if extracted is None or txn.extracted_from != txn.observations:  # in a pipeline results come after COMMIT
