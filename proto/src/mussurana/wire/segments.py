@@ -70,7 +70,12 @@ def segment_path(directory: Path, number: int) -> Path:
 
 
 def segment_numbers(directory: Path) -> list[int]:
-    return sorted(int(path.stem) for path in directory.glob("*.seg") if path.stem.isdecimal())
+    """Of the segments that are there, in order; none if the directory is not."""
+    try:
+        names = os.listdir(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return sorted(int(name[:-4]) for name in names if name.endswith(".seg") and name[:-4].isdecimal())
 
 
 def frame(payload: bytes) -> bytes:
@@ -204,20 +209,23 @@ def read_from(directory: Path, position: Position | None = None) -> Iterator[Rec
         if position is not None and number < position.segment:
             continue
         path = segment_path(directory, number)
-        try:
-            content = path.read_bytes()
-        except FileNotFoundError:  # deleted since
-            continue
         start = FILE_HEADER.size
         if position is not None and number == position.segment:
             start = max(start, position.offset)
+        try:
+            with open(path, "rb", buffering=0) as file:
+                header = file.read(FILE_HEADER.size)
+                file.seek(start)
+                content = file.read()
+        except FileNotFoundError:  # deleted since
+            continue
         is_last = number == numbers[-1]
-        if content[: FILE_HEADER.size] != FILE_HEADER.pack(MAGIC, VERSION, number):
-            if is_last and len(content) < FILE_HEADER.size:
+        if header != FILE_HEADER.pack(MAGIC, VERSION, number):
+            if is_last and len(header) < FILE_HEADER.size:
                 return
             yield Damage(path, Position(number, 0), Position(number, FILE_HEADER.size), "not a segment header")
-        for found in records_in(path, number, content[start:], start):
-            if is_last and isinstance(found, Damage) and found.end.offset == len(content):
+        for found in records_in(path, number, content, start):
+            if is_last and isinstance(found, Damage) and found.end.offset == start + len(content):
                 return
             yield found
 
