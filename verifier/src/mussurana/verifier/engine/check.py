@@ -26,8 +26,8 @@ def check(
 ) -> Result:
     """Decide whether the database could have produced this history at this level.
 
-    `report` is called with the name of each phase as it starts. The timeout ends the search, not the
-    phases before it, whose time is nearly linear in the history.
+    `report` is called with the name of each phase as it starts. The timeout ends pruning and the search; building
+    is linear in the history, and a rejection that is at hand is explained.
     """
     if settings.level not in LEVELS:
         raise ValueError(f"unknown level {settings.level!r}; the levels are {', '.join(LEVELS)}")

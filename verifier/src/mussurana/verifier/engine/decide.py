@@ -114,12 +114,15 @@ def _decide(
 
     report("pruning")
     started = perf_counter()
-    decision.pruned = pruned = prune(graph)
+    decision.pruned = pruned = prune(graph, out_of_time)
     pairs = pruned.open.pairs
     seconds["prune"] += perf_counter() - started
     decision.choices = Choices(generated=pairs, pruned=pairs)
     if pruned.cyclic:
         decision.refused = True
+        return decision
+    if pruned.unfinished:
+        decision.gave_up, decision.choices = True, Choices(pairs)
         return decision
 
     report("solving")

@@ -18,6 +18,7 @@ The initial version's chain comes before all others of its key; that is where pr
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -108,6 +109,7 @@ class Pruned:
     edges: Edges  # the graph's own edges, then those that pruning derived
     derived_start: list[int]  # where each pass starts in `edges`; the edges of a pass follow from those before it
     cyclic: bool  # there is no order
+    unfinished: bool  # there was no time: nothing can be said
     too_wide: bool  # there was no room for clocks: nothing is pruned but the order of initial versions
     open: Open
     heads: Heads
@@ -353,8 +355,8 @@ def with_more_room(found: Found) -> Found:
     return longer
 
 
-def prune(graph: Graph) -> Pruned:
-    """Derive known edges until nothing changes, or until they form a cycle."""
+def prune(graph: Graph, out_of_time: Callable[[], bool] = lambda: False) -> Pruned:
+    """Derive known edges until nothing changes, or until they form a cycle, or until there is no more time."""
     n, own = graph.node_count, graph.edges
     order = np.zeros(n, np.int32)
     acyclic = topological_order(n, *adjacency(own.source, own.target, n)[:2], order) == n
@@ -381,6 +383,7 @@ def prune(graph: Graph) -> Pruned:
     before, settled = np.zeros(int(heads.word[-1]), np.int64), np.zeros(int(heads.word[-1]), np.int64)
     needed, fresh, place = np.ones(len(in_from), np.uint8), np.ones(n, np.uint8), np.empty(n, np.int32)
     derived_start = [len(own.source)]
+    unfinished = False
     linked = 0  # so many of the edges found are in the rows of predecessors
     while acyclic:
         new = slice(linked, count)
@@ -389,7 +392,8 @@ def prune(graph: Graph) -> Pruned:
         fresh[found.target[new]] = 1
         linked = count
         acyclic = sort_again(in_start, in_from, order)
-        if not acyclic or too_wide:
+        unfinished = len(derived_start) > 1 and out_of_time()  # one pass is the least that can be expected
+        if not acyclic or too_wide or unfinished:
             break
         derived_start.append(len(own.source) + count)
         place[order] = np.arange(n, dtype=np.int32)
@@ -413,6 +417,7 @@ def prune(graph: Graph) -> Pruned:
         edges=Edges.join([own, Edges(*(column[:count] for column in found))]),
         derived_start=derived_start,
         cyclic=not acyclic,
+        unfinished=unfinished and acyclic,
         too_wide=too_wide,
         open=opened,
         heads=heads,
