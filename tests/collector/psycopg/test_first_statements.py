@@ -191,7 +191,16 @@ def test_a_backend_that_is_ended_at_work_and_a_statement_that_times_out(made: Re
     assert made.failures == 0
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Also where the tests run behind a shell that has keyboard interrupts ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @NEWEST
+@pytest.mark.usefixtures("interruptible")
 def test_interrupted_from_the_keyboard(made: Recording) -> None:
     def act(connection: Any) -> Any:
         timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
