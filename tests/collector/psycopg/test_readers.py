@@ -12,10 +12,11 @@ from typing import Any
 import psycopg
 import pytest
 
+from mussurana.collector import background, extraction, fragments, psycopg_lane
 from mussurana.collector import columns as plain
-from mussurana.collector import extraction, fragments
+from mussurana.collector import recorder as recorders
 from mussurana.collector.catalog import Table
-from mussurana.collector.columns import DELETE, INSERT, READ, UPDATE, PlainColumns, bind_driver
+from mussurana.collector.columns import DELETE, INSERT, READ, UPDATE, PlainBatch, PlainColumns, bind_driver
 from mussurana.collector.extraction import Sink
 from mussurana.collector.metrics import Metrics
 from mussurana.collector.names import Names
@@ -160,8 +161,11 @@ def test_without_the_extension_the_same_is_recorded(
     adopt(database, "CREATE TABLE items (id int PRIMARY KEY, value int)")
     with_it = do_everything("with")
     monkeypatch.setattr(extraction, "Columns", PlainColumns)
-    monkeypatch.setattr(fragments, "Columns", PlainColumns)
-    monkeypatch.setattr(extract, "bind_driver", lambda: False)
+    for module in (fragments, recorders):
+        monkeypatch.setattr(module, "Batch", PlainBatch)
+    monkeypatch.setattr(background, "SHARED", False)
+    for module in (extract, psycopg_lane):
+        monkeypatch.setattr(module, "bind_driver", lambda: False)
     assert do_everything("without") == with_it
     assert len(with_it[0]) == 4
 

@@ -966,6 +966,172 @@ static PyTypeObject ColumnsType = {
     .tp_as_sequence = &columns_sequence,
 };
 
+/* Transactions that have ended, with their operations. One thread may add while another one takes what is there: each
+   method is one step, since nothing in it lets go of the interpreter's lock. */
+
+enum { BEGIN, BEGUN, COMMIT, COMMITTED, TIMES };
+
+typedef struct {
+    int64_t times[TIMES];
+    uint32_t session, op_count;
+    uint8_t status, isolation;
+} Ended;
+
+typedef struct {
+    PyObject_HEAD
+    Columns *operations;
+    Ended *txns;
+    size_t count, room;
+    uint64_t *epochs; /* of those that are fences */
+    size_t epoch_count, epoch_room;
+} Batch;
+
+#define FENCE_KEY 0
+
+/* Make room for so many more, in an array of things of this size. */
+static int grow(void *array, size_t *room, size_t needed, size_t size) {
+    if (needed <= *room) return 0;
+    size_t larger = needed + needed / 2 + 8;
+    void *moved = PyMem_Realloc(*(void **)array, larger * size);
+    if (!moved) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    *(void **)array = moved;
+    *room = larger;
+    return 0;
+}
+
+static PyObject *batch_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kwargs)) {
+    Batch *self = (Batch *)type->tp_alloc(type, 0);
+    if (!self) return NULL;
+    self->operations = (Columns *)ColumnsType.tp_alloc(&ColumnsType, 0);
+    if (!self->operations) Py_CLEAR(self);
+    return (PyObject *)self;
+}
+
+static void batch_dealloc(Batch *self) {
+    Py_XDECREF(self->operations);
+    PyMem_Free(self->txns);
+    PyMem_Free(self->epochs);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+static Py_ssize_t batch_length(Batch *self) { return (Py_ssize_t)self->count; }
+
+/* Room for more, in all columns. After it nothing can fail. */
+static int batch_grow(Batch *self, size_t txns, size_t operations, size_t epochs) {
+    return grow(&self->txns, &self->room, self->count + txns, sizeof *self->txns) ||
+           grow(&self->epochs, &self->epoch_room, self->epoch_count + epochs, sizeof *self->epochs) ||
+           !add_operations(self->operations, operations);
+}
+
+/* Pre: there is room. */
+static void append_operations(Columns *to, const Columns *from) {
+    if (from->count) memcpy(to->operations + to->count, from->operations, from->count * sizeof *from->operations);
+    to->count += from->count;
+}
+
+/* add(session, status, isolation, begin, begun, commit, committed, epoch, operations) */
+static PyObject *batch_add(Batch *self, PyObject *const *args, Py_ssize_t nargs) {
+    if (nargs != 9 || !Py_IS_TYPE(args[8], &ColumnsType))
+        return PyErr_Format(PyExc_TypeError, "add takes eight numbers and columns");
+    uint64_t session, status, isolation, epoch;
+    Ended txn;
+    if (number_in(args[0], UINT32_MAX, &session) || number_in(args[1], UINT8_MAX, &status) ||
+        number_in(args[2], UINT8_MAX, &isolation) || number_in(args[7], UINT64_MAX, &epoch))
+        return NULL;
+    for (int i = 0; i < TIMES; i++) {
+        txn.times[i] = PyLong_AsLongLong(args[3 + i]);
+        if (txn.times[i] == -1 && PyErr_Occurred()) return NULL;
+    }
+    Columns *operations = (Columns *)args[8];
+    if (operations->count > UINT32_MAX) return PyErr_Format(PyExc_OverflowError, "too many operations");
+    txn.session = (uint32_t)session;
+    txn.op_count = (uint32_t)operations->count;
+    txn.status = (uint8_t)status;
+    txn.isolation = (uint8_t)isolation;
+    if (batch_grow(self, 1, operations->count, 1)) return NULL;
+    if (operations->count == 1 && operations->operations->key == FENCE_KEY) self->epochs[self->epoch_count++] = epoch;
+    append_operations(self->operations, operations);
+    self->txns[self->count++] = txn;
+    Py_RETURN_NONE;
+}
+
+static PyTypeObject BatchType;
+
+static PyObject *batch_absorb(Batch *self, PyObject *given) {
+    if (!Py_IS_TYPE(given, &BatchType) || given == (PyObject *)self)
+        return PyErr_Format(PyExc_TypeError, "not another batch: %R", given);
+    Batch *other = (Batch *)given;
+    if (batch_grow(self, other->count, other->operations->count, other->epoch_count)) return NULL;
+    if (other->count) memcpy(self->txns + self->count, other->txns, other->count * sizeof *other->txns);
+    if (other->epoch_count)
+        memcpy(self->epochs + self->epoch_count, other->epochs, other->epoch_count * sizeof *other->epochs);
+    append_operations(self->operations, other->operations);
+    self->count += other->count;
+    self->epoch_count += other->epoch_count;
+    other->count = other->epoch_count = other->operations->count = 0;
+    Py_RETURN_NONE;
+}
+
+/* content() -> session, status, four times, op_count, isolation, epoch: columns as a fragment has them. */
+static PyObject *batch_content(Batch *self, PyObject *Py_UNUSED(ignored)) {
+    size_t count = self->count;
+    size_t sizes[] = {4 * count, count, 8 * count, 8 * count, 8 * count, 8 * count, 4 * count, count, 8 * self->epoch_count};
+    enum { SESSION, STATUS, TIME, OP_COUNT = TIME + TIMES, ISOLATION, EPOCH, COLUMNS };
+    char *to[COLUMNS];
+    PyObject *content = PyTuple_New(COLUMNS);
+    if (!content) return NULL;
+    for (int i = 0; i < COLUMNS; i++) {
+        PyObject *column = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)sizes[i]);
+        if (!column) {
+            Py_DECREF(content);
+            return NULL;
+        }
+        to[i] = PyBytes_AS_STRING(column);
+        PyTuple_SET_ITEM(content, i, column);
+    }
+    for (size_t i = 0; i < count; i++) {
+        Ended *txn = &self->txns[i];
+        put(to[SESSION] + 4 * i, txn->session, 4);
+        to[STATUS][i] = (char)txn->status;
+        for (int j = 0; j < TIMES; j++) put(to[TIME + j] + 8 * i, (uint64_t)txn->times[j], 8);
+        put(to[OP_COUNT] + 4 * i, txn->op_count, 4);
+        to[ISOLATION][i] = (char)txn->isolation;
+    }
+    for (size_t i = 0; i < self->epoch_count; i++) put(to[EPOCH] + 8 * i, self->epochs[i], 8);
+    return content;
+}
+
+static PyObject *batch_operations(Batch *self, void *Py_UNUSED(closure)) { return Py_NewRef((PyObject *)self->operations); }
+
+static PyMethodDef batch_methods[] = {
+    {"add", (PyCFunction)(void (*)(void))batch_add, METH_FASTCALL, "Add a transaction."},
+    {"absorb", (PyCFunction)batch_absorb, METH_O, "Take all that another one has."},
+    {"content", (PyCFunction)batch_content, METH_NOARGS, "The columns of transactions as a fragment has them."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef batch_attributes[] = {
+    {"operations", (getter)batch_operations, NULL, "The operations of all of them.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PySequenceMethods batch_sequence = {.sq_length = (lenfunc)batch_length};
+
+static PyTypeObject BatchType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "mussurana.collector._columns.Batch",
+    .tp_basicsize = sizeof(Batch),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_doc = "Transactions that have ended, with their operations.",
+    .tp_new = batch_new,
+    .tp_dealloc = (destructor)batch_dealloc,
+    .tp_methods = batch_methods,
+    .tp_getset = batch_attributes,
+    .tp_as_sequence = &batch_sequence,
+};
+
 /* bind(path of psycopg's extension module, its PGresult) -> bool: whether results can be read from now on. */
 static PyObject *bind(PyObject *Py_UNUSED(module), PyObject *args) {
     const char *path;
@@ -1002,15 +1168,16 @@ static struct PyModuleDef module = {
 
 PyMODINIT_FUNC PyInit__columns(void) {
     pgresult_ptr = PyUnicode_InternFromString("pgresult_ptr");
-    if (!pgresult_ptr || PyType_Ready(&KeyNamesType) < 0 || PyType_Ready(&KeyNumbersType) < 0 || PyType_Ready(&ColumnsType) < 0 ||
-        PyType_Ready(&ReaderType) < 0)
+    if (!pgresult_ptr || PyType_Ready(&KeyNamesType) < 0 || PyType_Ready(&KeyNumbersType) < 0 ||
+        PyType_Ready(&ColumnsType) < 0 || PyType_Ready(&ReaderType) < 0 || PyType_Ready(&BatchType) < 0)
         return NULL;
     seed = (uint64_t)PyObject_Hash(pgresult_ptr) | 1;
     PyObject *made = PyModule_Create(&module);
     if (made && (PyModule_AddObjectRef(made, "KeyNames", (PyObject *)&KeyNamesType) < 0 ||
                  PyModule_AddObjectRef(made, "KeyNumbers", (PyObject *)&KeyNumbersType) < 0 ||
                  PyModule_AddObjectRef(made, "Columns", (PyObject *)&ColumnsType) < 0 ||
-                 PyModule_AddObjectRef(made, "Reader", (PyObject *)&ReaderType) < 0))
+                 PyModule_AddObjectRef(made, "Reader", (PyObject *)&ReaderType) < 0 ||
+                 PyModule_AddObjectRef(made, "Batch", (PyObject *)&BatchType) < 0))
         Py_CLEAR(made);
     return made;
 }

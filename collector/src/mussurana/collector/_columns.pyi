@@ -42,6 +42,28 @@ class Columns:
     def content(self) -> tuple[bytes, bytes, bytes, bytes, bytes]: ...
     def add_read(self, observations: list[Observation], first: int, /) -> int: ...
 
+class Batch:
+    """As PlainBatch, but each method is one step for all other threads."""
+
+    operations: Columns
+
+    def __len__(self) -> int: ...
+    def add(
+        self,
+        session: int,
+        status: int,
+        isolation: int,
+        begin_ns: int,
+        begun_ns: int,
+        commit_ns: int,
+        committed_ns: int,
+        epoch: int,
+        operations: Columns,
+        /,
+    ) -> None: ...
+    def absorb(self, other: Batch, /) -> None: ...
+    def content(self) -> tuple[bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes]: ...
+
 Step: TypeAlias = tuple[KeyNumbers, tuple[int, ...], int, int, bool]
 
 class Reader:

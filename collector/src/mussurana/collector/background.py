@@ -2,7 +2,8 @@
 
 Four times a second, if there is anything: results become operations (extraction.py), operations columns (fragments.py),
 and a fragment goes to the spool (spool.py), from where another process takes it to the verifier (shipper.py). While
-nothing happens the thread sleeps until the recorder wakes it.
+nothing happens the thread sleeps until the recorder wakes it. Most transactions are columns already when they end, and
+pass by the queue (`Recorder.take`).
 
 It shares the interpreter with the application. A thread that computes keeps the interpreter for five milliseconds if
 nobody stops it, and an application that waits for that sees its latency. So the work is done in slices of half a
@@ -22,7 +23,7 @@ from collections import deque
 from pathlib import Path
 from time import monotonic, perf_counter, sleep, time_ns
 
-from mussurana.collector.columns import WRITES, Columns
+from mussurana.collector.columns import SHARED, WRITES, Columns
 from mussurana.collector.extraction import operations_of
 from mussurana.collector.fragments import FragmentBuilder, gap_of
 from mussurana.collector.helper import Helper
@@ -63,14 +64,26 @@ SessionEvent = history_pb2.SessionEvent
 class SessionState:
     """What the verifier has been told of a session."""
 
-    __slots__ = ("ended_at", "idle_in_fragment", "is_idle", "number", "opened_in_fragment")
+    __slots__ = (
+        "active_at",
+        "idle_in_fragment",
+        "is_idle",
+        "number",
+        "opened_in_fragment",
+        "place",
+        "txns",
+        "woken_in_fragment",
+    )
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, txns: int) -> None:
         self.number = number
+        self.place = 0  # of its last transaction that came through the queue
         self.is_idle = False
         self.opened_in_fragment = True  # the one that is being built; False once it is in the spool
         self.idle_in_fragment = False
-        self.ended_at = 0.0
+        self.woken_in_fragment = False  # it was idle before
+        self.txns = txns  # how many had ended when this was last looked at
+        self.active_at = monotonic()
 
 
 class Background:
@@ -119,9 +132,9 @@ class Background:
             except Exception:
                 self._metrics.background_failures += 1
                 self._hurry.wait(FAILURE_SECONDS)
-            if not recorder.queue and not self._hurry.is_set():
+            if not recorder.queue and not recorder.ended and not self._hurry.is_set():
                 recorder.asleep = True
-                if not recorder.queue:
+                if not recorder.queue and not recorder.ended:
                     recorder.wake.wait(HOUSEKEEPING_SECONDS)
                 recorder.asleep = False
                 recorder.wake.clear()
@@ -129,6 +142,19 @@ class Background:
 
     def turn(self) -> None:
         """Take all that has ended to the spool."""
+        recorder, builder = self._recorder, self._builder
+        self._metrics.queue_txns = len(recorder.queue) + len(recorder.ended)
+        self._drain()
+        slice_end = perf_counter() + SLICE_SECONDS
+        turn_end = monotonic() + self._settings.batch_interval_seconds
+        # Also what comes meanwhile, or there would always be something in the queue that nothing may pass.
+        while self._pending or (monotonic() < turn_end and self._drain()):
+            self._take_one()
+            if builder.txn_count >= self._settings.batch_txns_max or builder.op_count >= OPS_MAX:
+                self._seal()
+            if perf_counter() >= slice_end and not self._hurry.is_set():
+                sleep(PAUSE_SECONDS)
+                slice_end = perf_counter() + SLICE_SECONDS
         now = monotonic()
         if now - self._housekeeping_at >= HOUSEKEEPING_SECONDS:
             self._housekeeping_at = now
@@ -136,23 +162,14 @@ class Background:
                 self._housekeep(now)
             except Exception:  # no reason not to spool
                 self._metrics.background_failures += 1
-        self._drain()
-        self._metrics.queue_txns = len(self._pending)
-        slice_end = perf_counter() + SLICE_SECONDS
-        while self._pending:
-            self._take_one(now)
-            if self._builder.txn_count >= self._settings.batch_txns_max or self._builder.op_count >= OPS_MAX:
-                self._seal()
-            if perf_counter() >= slice_end and not self._hurry.is_set():
-                sleep(PAUSE_SECONDS)
-                slice_end = perf_counter() + SLICE_SECONDS
-        if self._has_news() and (self._builder.txn_count or now >= self._full_until):
+        if self._has_news() and (builder.txn_count or now >= self._full_until):
             self._seal()
 
     def _has_news(self) -> bool:
         recorder = self._recorder
         return bool(
             self._builder.txn_count
+            or recorder.ended
             or self._builder.events
             or recorder.losses
             or recorder.coverage.unsent()
@@ -160,17 +177,21 @@ class Background:
             or (self._held_back and not recorder.open_txns)
         )
 
-    def _drain(self) -> None:
+    def _drain(self) -> int:
+        """Take what is in the queue, after what has passed by it before. Returns how much it was."""
         queue = self._recorder.queue
-        for _ in range(min(len(queue), self._settings.queue_txns_max - len(self._pending))):
+        count = min(len(queue), self._settings.queue_txns_max - len(self._pending))
+        for _ in range(count):
             self._pending.append(queue.popleft())
+        self._builder.absorb(self._recorder.ended)
+        return count
 
-    def _take_one(self, now: float) -> None:
+    def _take_one(self) -> None:
         """Put the first pending item into the fragment. It stays pending until it is there: see `_seal`."""
         item = self._pending[0]
         try:
             if isinstance(item, Txn):
-                self._add(item, now)
+                self._add(item)
             else:
                 self._tell(*item)
         except Exception:
@@ -182,17 +203,16 @@ class Background:
         finally:
             if isinstance(item, Txn):
                 self._recorder.queued_rows -= item.rows
+                state = self._states.get(item.session)
+                if state is not None:
+                    state.place = item.place
+                    self._let_pass(item.session, state)
             self._pending.popleft()
 
     # Transactions and sessions
 
-    def _add(self, txn: Txn, now: float) -> None:
-        operations, state = txn.caught_up, self._states.get(txn.session)
-        is_plain = not txn.observations and not txn.rolled_back and txn.journaled is None
-        if operations and is_plain and state is not None and not state.is_idle:  # the way of most
-            state.ended_at = now
-            self._builder.add(txn, state.number, txn.status, operations)
-            return
+    def _add(self, txn: Txn) -> None:
+        """Add one that came through the queue."""
         recorder = self._recorder
         extracted = txn.extracted
         if extracted is None or txn.extracted_from != txn.observations:  # in a pipeline results come after COMMIT
@@ -208,12 +228,12 @@ class Background:
             recorder.losses.add("place not known", single(extracted.lost), [txn.session], 0)
         if not extracted.operations and not extracted.rolled_back:
             return
-        number = self._session_of(txn, extracted.operations, now)
+        number = self._session_of(txn, extracted.operations)
         if extracted.rolled_back:
             self._builder.add(txn, number, ABORTED, extracted.rolled_back)
         self._builder.add(txn, number, txn.status, extracted.operations)
 
-    def _session_of(self, txn: Txn, operations: Columns, now: float) -> int:
+    def _session_of(self, txn: Txn, operations: Columns) -> int:
         """The number of a transaction's session, announced as what it is."""
         state = self._states.get(txn.session)
         if state is None or state.is_idle:
@@ -224,14 +244,26 @@ class Background:
             is_fence = txn.status == COMMITTED and bool(on_fence)  # one that only reads is its last, and follows too
             if state is not None and state.idle_in_fragment:
                 self._seal()  # IDLE takes effect after the transactions of its fragment
+                state = self._states.get(txn.session)  # if there was no room it was not announced, or is not idle
             if state is None:
                 state = self._open(txn.session, wrote_fence)
-            elif not is_fence:
+            elif state.is_idle and not is_fence:
                 self._event(SessionEvent.CLOSE, state.number)
                 state = self._open(txn.session, False)
-            state.is_idle = False
-        state.ended_at = now
+            elif state.is_idle:
+                state.is_idle = False
+                state.woken_in_fragment = True
         return state.number
+
+    def _let_pass(self, info: SessionInfo, state: SessionState) -> None:
+        """A session's transactions need not come through the queue, as soon as there are no more of them in it.
+
+        Those that do not are absorbed by a fragment only after those that did. The verifier has to know the number, and
+        that the session is awake: if the fragment that says so does not fit into the spool, it never will.
+        """
+        is_told = not state.opened_in_fragment and not state.woken_in_fragment
+        if SHARED and is_told and not state.is_idle:
+            self._recorder.known_sessions[info] = state.number, state.place
 
     def _passing_session(self, name: str) -> int:
         """For a fence that failed before its session could be announced: nothing comes after it."""
@@ -242,7 +274,7 @@ class Background:
 
     def _open(self, info: SessionInfo, fenced: bool) -> SessionState:
         self._last_number += 1
-        state = self._states[info] = SessionState(self._last_number)
+        state = self._states[info] = SessionState(self._last_number, info.txns)
         self._event(SessionEvent.OPEN, state.number, info.name, fenced)
         return state
 
@@ -250,6 +282,7 @@ class Background:
         self._builder.events.append(SessionEvent(what=what, session=number, name=printable(name), fenced=fenced))
 
     def _tell(self, what: str, info: SessionInfo) -> None:
+        self._recorder.known_sessions.pop(info, None)
         state = self._states.get(info)
         if state is None:
             return  # nothing was ever sent for it
@@ -266,10 +299,11 @@ class Background:
         """Close the fragment and append it to the spool, with all that is to be declared."""
         recorder, builder, metrics, ids = self._recorder, self._builder, self._metrics, self._recorder.write_ids
         # The order matters. A transaction that could draw an id below `upper` was open when `upper` was drawn. Either
-        # it still is, or it was put into the queue, or declared lost, before it was no longer open.
+        # it still is, or it came into the queue or among the ended, or was declared lost, before it was not any more.
         upper = recorder.write_id()
         floors = [txn.floor for txn in list(recorder.open_txns.values())]
         floors += [item.floor for item in (*self._pending, *list(recorder.queue)) if isinstance(item, Txn)]
+        builder.absorb(recorder.ended)
         losses = recorder.losses.take()
         if recorder.lost_floor is not None:
             floors.append(recorder.lost_floor)
@@ -304,8 +338,11 @@ class Background:
         metrics.spool_bytes = self.spool.size
         builder.sealed()
         self._journal_done()
-        for state in self._states.values():
-            state.opened_in_fragment = state.idle_in_fragment = False
+        for info, state in self._states.items():
+            is_news = state.opened_in_fragment or state.woken_in_fragment
+            state.opened_in_fragment = state.idle_in_fragment = state.woken_in_fragment = False
+            if is_news:
+                self._let_pass(info, state)
         self._held_back = any(settled[tag] < COUNTER_END and tag != ids.tag for tag in settled) or bool(floors)
         ids.forget(settled)
         if ids.succeed():
@@ -344,6 +381,10 @@ class Background:
             if state.opened_in_fragment:
                 del self._states[info]
                 info.reopen()
+            elif state.woken_in_fragment:  # for the verifier it still is idle
+                state.woken_in_fragment = state.idle_in_fragment = False
+                state.is_idle = True
+                info.reopen()
             elif state.idle_in_fragment:
                 state.is_idle = state.idle_in_fragment = False
         builder.drop()
@@ -360,14 +401,21 @@ class Background:
             self._measured_at = now
             self.spool.measure()
         self._see_to_shipping()
-        if self._pending or self._recorder.queue:
-            return
         for info, state in self._states.items():
-            is_quiet = now - state.ended_at >= self._settings.idle_after_seconds
-            if is_quiet and not state.is_idle and info not in self._recorder.open_txns:
-                info.reopen()
-                self._event(SessionEvent.IDLE, state.number)
-                state.is_idle = state.idle_in_fragment = True
+            if state.txns != info.txns:
+                state.txns, state.active_at = info.txns, now
+            elif not state.is_idle and now - state.active_at >= self._settings.idle_after_seconds:
+                self._make_idle(info, state)
+
+    def _make_idle(self, info: SessionInfo, state: SessionState) -> None:
+        """A session has been quiet for a while: say so, unless there is something on its way."""
+        self._recorder.known_sessions.pop(info, None)  # whatever ends from here on comes through the queue
+        if info in self._recorder.open_txns or state.place != info.queued:
+            self._let_pass(info, state)
+            return
+        info.reopen()
+        self._event(SessionEvent.IDLE, state.number)
+        state.is_idle = state.idle_in_fragment = True
 
     def _see_to_shipping(self) -> None:
         if self._helper is None:

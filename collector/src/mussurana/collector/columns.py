@@ -1,7 +1,7 @@
-"""Columns of operations: what a transaction, or a fragment, saw and wrote, as numbers.
+"""Columns of operations and of transactions: what a transaction, or a fragment, saw and wrote, as numbers.
 
-There are two: `PlainColumns` here, and one in `_columns.c`, which is used where it could be built. If it also fits the
-installed psycopg (`bind_driver`) it reads libpq's results without an object per value.
+There are two of each: `PlainColumns` and `PlainBatch` here, and those in `_columns.c`, which are used where it could be
+built. If it also fits the installed psycopg (`bind_driver`) it reads libpq's results without an object per value.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import sys
 from array import array
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+from mussurana.wire import FENCE_KEY
 
 READ, WRITE, UPDATE, DELETE, READ_ABSENT, INSERT = range(6)
 """As OpKind in history.proto; repeated here because this module must not load protobuf into the hot path."""
@@ -87,6 +89,70 @@ class PlainColumns:
         )
 
 
+class PlainBatch:
+    """Transactions that have ended, with their operations. Not for two threads at a time."""
+
+    __slots__ = ("_epoch", "_isolation", "_op_count", "_session", "_status", "_times", "operations")
+
+    def __init__(self) -> None:
+        self.operations = PlainColumns()
+        self._session = array("I")
+        self._status = bytearray()
+        self._isolation = bytearray()
+        self._times = tuple(array("q") for _ in range(4))
+        self._op_count = array("I")
+        self._epoch = array("Q")
+
+    def __len__(self) -> int:
+        return len(self._session)
+
+    def add(
+        self,
+        session: int,
+        status: int,
+        isolation: int,
+        begin_ns: int,
+        begun_ns: int,
+        commit_ns: int,
+        committed_ns: int,
+        epoch: int,
+        operations: PlainColumns,
+    ) -> None:
+        """Add a transaction; the epoch counts if it is a fence, which is a transaction of its own."""
+        if list(operations._keys) == [FENCE_KEY]:
+            self._epoch.append(epoch)
+        self.operations.extend(operations)
+        self._op_count.append(len(operations))
+        self._session.append(session)
+        self._status.append(status)
+        self._isolation.append(isolation)
+        for column, time in zip(self._times, (begin_ns, begun_ns, commit_ns, committed_ns), strict=True):
+            column.append(time)
+
+    def absorb(self, other: PlainBatch) -> None:
+        """Take all that another one has, which is empty then."""
+        self.operations.extend(other.operations)
+        self._session += other._session
+        self._status += other._status
+        self._isolation += other._isolation
+        self._op_count += other._op_count
+        self._epoch += other._epoch
+        for column, more in zip(self._times, other._times, strict=True):
+            column += more
+        other.__init__()  # type: ignore[misc]
+
+    def content(self) -> tuple[bytes, ...]:
+        """The columns as a fragment has them: session, status, four times, number of operations, isolation, epoch."""
+        return (
+            _little_endian(self._session),
+            bytes(self._status),
+            *map(_little_endian, self._times),
+            _little_endian(self._op_count),
+            bytes(self._isolation),
+            _little_endian(self._epoch),
+        )
+
+
 def _little_endian(column: array[int]) -> bytes:
     if sys.byteorder == "big":
         column = array(column.typecode, column)
@@ -95,11 +161,15 @@ def _little_endian(column: array[int]) -> bytes:
 
 
 try:
+    from mussurana.collector._columns import Batch as Batch
     from mussurana.collector._columns import Columns as Columns
     from mussurana.collector._columns import bind
 except ImportError:  # there was no compiler
     if not TYPE_CHECKING:
-        Columns, bind = PlainColumns, None
+        Batch, Columns, bind = PlainBatch, PlainColumns, None
+
+SHARED = bind is not None
+"""Whether threads can add to a Batch while another one takes from it."""
 
 
 @lru_cache(maxsize=1)

@@ -25,6 +25,11 @@ Observation: TypeAlias = tuple[Any, ...]
 Extract: TypeAlias = "Callable[[Observation, Sink], None]"
 
 
+ROWS_IN_PYTHON_MAX = 100
+"""Of a transaction that is read by extractors in Python while the application waits for the server; some microseconds
+for each."""
+
+
 class Sink:
     """What an extractor talks to: the operations of a transaction, in the order in which they are told."""
 
@@ -82,16 +87,27 @@ class Extracted(NamedTuple):
     failures: int  # observations whose extractor failed
 
 
-def catch_up(txn: Txn) -> None:
-    """Ask the first observations now, up to one that needs Python, and let go of them.
+def catch_up(txn: Txn, names: Names) -> None:
+    """Ask the observations now, up to one that has something to declare, and let go of them.
 
     A result that is freed at once costs the least. Pre: no observation will be replaced by another one.
     """
-    if not txn.rolled_back:
-        columns = Columns()
-        place = columns.add_read(txn.observations, 0)
-        if place:
-            txn.caught_up, txn.observations = columns, txn.observations[place:]
+    if txn.rolled_back:
+        return
+    observations = txn.observations
+    columns = Columns()
+    place = columns.add_read(observations, 0)
+    if place < len(observations) and txn.rows <= ROWS_IN_PYTHON_MAX:
+        sink = Sink(names)
+        sink.columns = columns
+        while place < len(observations):
+            so_far = len(columns)
+            _ask_one(observations[place], sink)
+            if sink.failures or sink.lost:
+                columns.cut(so_far)
+                break
+            place = columns.add_read(observations, place + 1)
+    txn.caught_up, txn.observations = columns, observations[place:]
 
 
 def operations_of(txn: Txn, names: Names) -> Extracted:

@@ -6,13 +6,11 @@ added one at a time, so that the work can be done in small slices.
 
 from __future__ import annotations
 
-import sys
-from array import array
 from collections.abc import Iterable, Mapping
 from itertools import filterfalse
 from typing import TYPE_CHECKING
 
-from mussurana.collector.columns import Columns
+from mussurana.collector.columns import Batch, Columns
 from mussurana.collector.extraction import written
 from mussurana.collector.losses import Loss
 from mussurana.collector.names import Names, printable
@@ -29,49 +27,46 @@ class FragmentBuilder:
 
     def __init__(self, names: Names) -> None:
         self._names = names
-        self._sent = (0, 0)  # how much of the new names is in what was sealed
         self.events: list[history_pb2.SessionEvent] = []
         self.clear()
 
     def clear(self) -> None:
-        self._session = array("I")
-        self._status = bytearray()
-        self._times = tuple(array("q") for _ in range(4))
-        self._op_count = array("I")
-        self._isolation = bytearray()
-        self._operations = Columns()
-        self._epoch = array("Q")
+        self._batch = Batch()
+        self._sent = (0, 0)  # how much of the new names is in what was sealed
         self.events.clear()
 
     @property
     def txn_count(self) -> int:
-        return len(self._session)
+        return len(self._batch)
 
     @property
     def op_count(self) -> int:
-        return len(self._operations)
+        return len(self._batch.operations)
 
     def add(self, txn: Txn | Journaled, session: int, status: int, operations: Columns) -> None:
         """Add a transaction."""
-        if len(operations) == 1 and operations.rows()[0][1] == FENCE_KEY:  # fences are transactions of their own
-            self._epoch.append(txn.epoch)
-        self._operations.extend(operations)
-        self._op_count.append(len(operations))
-        self._session.append(session)
-        self._status.append(status)
-        self._isolation.append(txn.isolation)
-        begin, begun, commit, committed = self._times
-        begin.append(txn.begin_ns)
-        begun.append(txn.begun_ns)
-        commit.append(txn.commit_ns)
-        committed.append(txn.committed_ns)
+        self._batch.add(
+            session,
+            status,
+            txn.isolation,
+            txn.begin_ns,
+            txn.begun_ns,
+            txn.commit_ns,
+            txn.committed_ns,
+            txn.epoch,
+            operations,
+        )
+
+    def absorb(self, batch: Batch) -> None:
+        """Take all that is in a batch. If it raises, all is still there."""
+        self._batch.absorb(batch)
 
     def sessions(self) -> set[int]:
-        return set(self._session)
+        return set(memoryview(self._batch.content()[0]).cast("I"))
 
     def written(self) -> list[int]:
         """All write ids in the fragment."""
-        return written(self._operations)
+        return written(self._batch.operations)
 
     def seal(
         self,
@@ -90,7 +85,7 @@ class FragmentBuilder:
         `upper` is a write id that was drawn after all that earlier fragments hold; 0 if that is not known.
         """
         names = self._names
-        begin, begun, commit, committed = self._times
+        session, status, begin, begun, commit, committed, op_count, isolation, epoch = self._batch.content()
         upload = history_pb2.Upload()
         fragment = upload.fragment  # filled in place: to pass a Fragment to Upload would copy it
         fragment.sequence = sequence
@@ -100,20 +95,21 @@ class FragmentBuilder:
         # OPEN takes effect before the transactions, the others after them.
         fragment.session_event.extend([*filter(_is_open, self.events), *filterfalse(_is_open, self.events)])
         fragment.txn_count = self.txn_count
-        fragment.txn_session = _bytes(self._session)
-        fragment.txn_status = bytes(self._status)
-        fragment.txn_begin_ns = _bytes(begin)
-        fragment.txn_begun_ns = _bytes(begun)
-        fragment.txn_commit_ns = _bytes(commit)
-        fragment.txn_committed_ns = _bytes(committed)
-        fragment.txn_op_count = _bytes(self._op_count)
+        fragment.txn_session = session
+        fragment.txn_status = status
+        fragment.txn_begin_ns = begin
+        fragment.txn_begun_ns = begun
+        fragment.txn_commit_ns = commit
+        fragment.txn_committed_ns = committed
+        fragment.txn_op_count = op_count
         fragment.op_kind, fragment.op_key, fragment.op_version, fragment.op_previous, statements = (
-            self._operations.content()
+            self._batch.operations.content()
         )
-        if any(self._isolation):
-            fragment.txn_isolation = bytes(self._isolation)
-        if any(self._epoch) and len(self._epoch) == memoryview(fragment.op_key).cast("Q").tolist().count(FENCE_KEY):
-            fragment.fence_epoch = _bytes(self._epoch)
+        if any(isolation):
+            fragment.txn_isolation = isolation
+        fence_count = memoryview(fragment.op_key).cast("Q").tolist().count(FENCE_KEY) if any(epoch) else 0
+        if 8 * fence_count == len(epoch):  # else some are not told, and nobody could say which
+            fragment.fence_epoch = epoch
         if any(statements):
             fragment.op_statement = statements
         for tag, counter in settled.items():
@@ -143,7 +139,7 @@ class FragmentBuilder:
 
     def drop(self) -> None:
         """It is lost, and the names in it with it."""
-        self._names.not_sent()
+        self._names.not_sent(*self._sent)
         self.clear()
 
 
@@ -161,10 +157,3 @@ def gap_of(loss: Loss, session_numbers: Iterable[int]) -> history_pb2.Gap:
             for first, end in loss.ranges
         ],
     )
-
-
-def _bytes(column: array[int]) -> bytes:
-    if sys.byteorder == "big":
-        column = array(column.typecode, column)
-        column.byteswap()
-    return column.tobytes()

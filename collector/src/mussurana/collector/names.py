@@ -155,9 +155,9 @@ class Names:
         self._keys.cut(keys_length)
         del self.new_statements[:statement_count]
 
-    def not_sent(self) -> None:
+    def not_sent(self, keys_length: int, statement_count: int) -> None:
         """A fragment was dropped, for want of room: its names go out again when they are needed again."""
-        self.sent(len(self.new_keys()), len(self.new_statements))
+        self.sent(keys_length, statement_count)
         self._statements = {"": 0}
         self.readers.clear()
         self._start_anew()

@@ -30,6 +30,7 @@ from psycopg._typeinfo import TypesRegistry
 from psycopg.adapt import AdaptersMap, Transformer
 from psycopg.generators import execute, fetch_many
 
+from mussurana.collector.columns import bind_driver
 from mussurana.collector.extraction import catch_up
 from mussurana.collector.psycopg_watch import PGen, Watch
 from mussurana.collector.recorder import Txn
@@ -41,7 +42,7 @@ TUPLES_OK = pq.ExecStatus.TUPLES_OK
 COMMAND_OK = pq.ExecStatus.COMMAND_OK
 FATAL_ERROR = pq.ExecStatus.FATAL_ERROR
 
-CATCH_UP_ROWS_MAX = 200
+CATCH_UP_ROWS_MAX = 1000
 """Of a transaction. Beyond, reading takes longer than the server does, and is left to the background."""
 
 _REPEATED: dict[type, tuple[str, ...]] = {
@@ -195,8 +196,8 @@ def execute_command(connection: Any, watch: Watch, command: bytes, txn: Txn | No
     pgconn.send_query(command)
     if txn is not None:
         try:
-            if txn.rows <= CATCH_UP_ROWS_MAX:
-                catch_up(txn)
+            if txn.rows <= CATCH_UP_ROWS_MAX and bind_driver():
+                catch_up(txn, watch.recorder.names)
         except Exception:
             watch.failed()
     results = yield from execute(pgconn)

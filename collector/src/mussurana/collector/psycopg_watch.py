@@ -21,11 +21,11 @@ from mussurana.collector.catalog import WID, Catalog
 from mussurana.collector.catalog_postgres import QUERY, QUERY_ALL, postgres_catalog
 from mussurana.collector.coverage import UNOBSERVED_WRITE
 from mussurana.collector.database import current_plans, plans_from, schema_changed
-from mussurana.collector.extraction import Extract
+from mussurana.collector.extraction import Extract, catch_up
 from mussurana.collector.psycopg_cursors import SharedAdapters
 from mussurana.collector.psycopg_errors import as_sent, may_be_ours, repair_error
 from mussurana.collector.psycopg_results import layout_of
-from mussurana.collector.recorder import ABORTED, COMMITTED, IN_DOUBT, NOT_KNOWN, Recorder, Txn, recorder_for
+from mussurana.collector.recorder import ABORTED, COMMITTED, IN_DOUBT, NOT_KNOWN, Recorder, Session, Txn, recorder_for
 from mussurana.collector.settings import Settings
 from mussurana.collector.sql.control import (
     BEGIN,
@@ -233,10 +233,10 @@ class Watch:
                 if result.status == TUPLES_OK and result.ntuples and int(result.get_value(0, 0)) > self.epoch:
                     self.epoch = txn.epoch = int(result.get_value(0, 0))
                     txn.observations.append((extract_fence, 0, int(result.get_value(0, 1) or 0)))
-                    session.end(txn, COMMITTED)
+                    self._end_fence(session, txn, COMMITTED)
                     session.fenced(wrote=False, seconds=perf_counter() - started)
                     return
-                session.end(txn, ABORTED)  # what it saw is not worth recording
+                self._end_fence(session, txn, ABORTED)  # what it saw is not worth recording
             txn = session.begin()
             write_id = self.recorder.write_id()
             try:
@@ -251,13 +251,17 @@ class Watch:
                 txn.observations.append((extract_fence, write_id, int(result.get_value(0, 1) or 0)))
                 level = (result.get_value(0, 2) or b"").decode().upper()
                 transactions.default_isolation = LEVELS.get(level, NOT_KNOWN)
-                session.end(txn, COMMITTED)
+                self._end_fence(session, txn, COMMITTED)
                 session.fenced(wrote=True, seconds=perf_counter() - started)
                 return
-            session.end(txn, ABORTED)
+            self._end_fence(session, txn, ABORTED)
             if result.error_field(pq.DiagnosticField.SQLSTATE) not in (b"40001", b"40P01"):
                 break
         session.fence_failed(perf_counter() - started)
+
+    def _end_fence(self, session: Session, txn: Txn, status: int) -> None:
+        catch_up(txn, self.recorder.names)  # or else all that follows would have to wait in the queue behind it
+        session.end(txn, status)
 
     def _fence_name(self) -> str:
         table = self.plans.catalog.fence if self.plans is not None else None
