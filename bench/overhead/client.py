@@ -12,8 +12,10 @@ from array import array
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import count
 from multiprocessing.connection import Connection
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import psycopg
@@ -48,6 +50,8 @@ class Setup:
 class Order:
     seconds: float
     txns_per_second: float | None = None  # None: as many as possible
+    round: int = 0
+    """Of a round all modes have the same arrivals, so that none has more of them at once than another."""
 
 
 @dataclass
@@ -157,16 +161,19 @@ def obey(order: Order, setup: Setup, client: Client, run: Run) -> Slice:
     now = time.perf_counter
     thread, process, started = time.thread_time(), time.process_time(), now()
     end = started + order.seconds
-    # Clients at a given rate begin at different times, so that they do not all come at once.
-    pause = 1 / order.txns_per_second if order.txns_per_second else 0.0
-    due = started + pause * client.random.random()
+    # At a given rate there is one transaction in each period, at a random moment of it: not all clients at once, nor
+    # always the same ones.
+    period = 1 / order.txns_per_second if order.txns_per_second else 0.0
+    arrivals = Random(f"{order.round} {setup.number}")
+    periods = count()
+    due = started + period * (next(periods) + arrivals.random())
     while (begun := now()) < end:
         if due > begun:
             time.sleep(min(due, end) - begun)
             begun = now()
             if begun >= end:
                 break
-        due += pause
+        due = started + period * (next(periods) + arrivals.random())
         committed, statements = run(workload.transaction(client))
         done.latencies.append(now() - begun)
         done.txns += committed

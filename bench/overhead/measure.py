@@ -12,7 +12,7 @@ import statistics
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import StringIO
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -35,7 +35,9 @@ SERVER_SETTINGS = {
 }
 
 _processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(["bench.overhead.client", "bench.overhead.sink"])
+_processes.set_forkserver_preload(
+    ["bench.overhead.client", "bench.overhead.sink", "mussurana.collector.instrument", "mussurana.collector.background"]
+)
 
 
 ALONE = 30, 0.1  # turns and their seconds: many short ones, of which some meet nobody else on the machine
@@ -233,7 +235,7 @@ def take_turns(pipes: dict[str, list[Connection]], plan: Plan, order: Order) -> 
     for number in range(plan.rounds):
         for step in range(len(MODES)):
             mode = MODES[(number + step) % len(MODES)]
-            phases[mode].turns.append(turn(pipes[mode], order))
+            phases[mode].turns.append(turn(pipes[mode], replace(order, round=number)))
     return phases
 
 
