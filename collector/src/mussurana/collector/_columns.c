@@ -731,6 +731,33 @@ typedef struct {
     Py_ssize_t place_count;
 } Reader;
 
+#define ANTICIPATED_MAX 64 /* rows; more than a processor fetches at once */
+
+/* Have the processor fetch what will be looked up for the rows of a result. The table of names is larger than its
+   caches; to wait for each place in it alone takes longer than all else that is done for a row. */
+static void anticipate(const Step *step, const pg_result *result) {
+    if (step->numbers->prefix == Py_None) return;
+    KeyNames *names = (KeyNames *)step->numbers->make;
+    Py_ssize_t prefix_length;
+    const char *prefix = PyUnicode_AsUTF8AndSize(step->numbers->prefix, &prefix_length);
+    if (!prefix) PyErr_Clear();
+    if (!prefix || prefix_length > HASHED_MAX || !names->room) return;
+    char name[HASHED_MAX];
+    memcpy(name, prefix, (size_t)prefix_length);
+    int rows = PQntuples(result);
+    for (int row = 0; row < rows && row < ANTICIPATED_MAX; row++) {
+        size_t length = (size_t)prefix_length;
+        for (int i = 0; i < step->key_count && length < HASHED_MAX; i++) {
+            if (i) name[length++] = ',';
+            size_t size = (size_t)PQgetlength(result, row, step->key_columns[i]);
+            if (length + size <= HASHED_MAX) memcpy(name + length, PQgetvalue(result, row, step->key_columns[i]), size);
+            length += size;
+        }
+        if (!length || length > HASHED_MAX) continue;
+        __builtin_prefetch(&names->known[hash_short(name, length) & (names->room - 1)]);
+    }
+}
+
 /* Add an operation for each row. Rows without a key are passed over. If it fails nothing is added. */
 static int take_step(Columns *columns, const Step *step, const pg_result *result, uint64_t write_id,
                      uint32_t statement) {
@@ -742,6 +769,7 @@ static int take_step(Columns *columns, const Step *step, const pg_result *result
         PyErr_SetString(PyExc_ValueError, "the result has no such column");
         return -1;
     }
+    if (rows > 1) anticipate(step, result);
     char on_stack[512], *packed = on_stack;
     size_t room = sizeof on_stack, added = 0;
     for (int row = 0; row < rows; row++) {
@@ -1078,7 +1106,7 @@ static PyObject *batch_absorb(Batch *self, PyObject *given) {
 /* content() -> session, status, four times, op_count, isolation, epoch: columns as a fragment has them. */
 static PyObject *batch_content(Batch *self, PyObject *Py_UNUSED(ignored)) {
     size_t count = self->count;
-    size_t sizes[] = {4 * count, count, 8 * count, 8 * count, 8 * count, 8 * count, 4 * count, count, 8 * self->epoch_count};
+    size_t wide = 8 * count, sizes[] = {4 * count, count, wide, wide, wide, wide, 4 * count, count, 8 * self->epoch_count};
     enum { SESSION, STATUS, TIME, OP_COUNT = TIME + TIMES, ISOLATION, EPOCH, COLUMNS };
     char *to[COLUMNS];
     PyObject *content = PyTuple_New(COLUMNS);
@@ -1104,7 +1132,9 @@ static PyObject *batch_content(Batch *self, PyObject *Py_UNUSED(ignored)) {
     return content;
 }
 
-static PyObject *batch_operations(Batch *self, void *Py_UNUSED(closure)) { return Py_NewRef((PyObject *)self->operations); }
+static PyObject *batch_operations(Batch *self, void *Py_UNUSED(closure)) {
+    return Py_NewRef((PyObject *)self->operations);
+}
 
 static PyMethodDef batch_methods[] = {
     {"add", (PyCFunction)(void (*)(void))batch_add, METH_FASTCALL, "Add a transaction."},
