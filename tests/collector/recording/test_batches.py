@@ -293,3 +293,18 @@ def test_nothing_passes_before_the_verifier_knows_its_session(
     assert recorder.metrics.fragments_dropped == 1
     application.written.append(versions)
     check(fragments(spool), [application])
+
+
+def test_what_comes_after_the_end_is_counted_as_lost(make_recorder: Callable[..., Recorder], spool: Path) -> None:
+    recorder = make_recorder()
+    application = Application(recorder, 0, 0.0)
+    session = recorder.open_session("conn")
+    application._fence(session)
+    assert recorder.flush(5)
+    recorder.close()
+    txn = session.begin()
+    see(txn, "write", "t/1", recorder.write_id())
+    catch_up(txn, recorder.names)
+    session.end(txn, COMMITTED)
+    assert recorder.metrics.txns_lost == 1
+    assert len(recorder.ended) == 0

@@ -497,6 +497,7 @@ class Background:
             for state in self._states.values():
                 self._event(SessionEvent.CLOSE, state.number)
             self._states.clear()
+            self._recorder.known_sessions.clear()
             self._seal(last=True)
         except Exception:
             self._metrics.background_failures += 1
