@@ -62,6 +62,7 @@ class Requests:
         self.bytes_sent = 0
         self._changed = threading.Condition()
         self._ended = False
+        self._over = threading.Event()  # as soon as it has ended
         self._said_hello = False
         self._durable: int | None = None  # not known before the Welcome
         self._window_bytes = 0
@@ -85,6 +86,7 @@ class Requests:
         with self._changed:
             self._ended = True
             self._changed.notify_all()
+        self._over.set()
 
     def __iter__(self) -> Iterator[bytes]:
         return self
@@ -100,8 +102,8 @@ class Requests:
                     return self._send(*found)
                 if self._source.is_complete and not self._under_way:
                     break
+                self._over.wait(POLL_SECONDS)  # and not for an answer, which brings nothing to send
                 with self._changed:
-                    self._changed.wait(POLL_SECONDS)
                     self._check_silence()
         except OSError:  # the spool cannot be read, perhaps because it was deleted
             self.cancel()

@@ -6,6 +6,7 @@ a verifier never waits for a fragment that will not come.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -81,10 +82,12 @@ class SpoolReader:
             path.with_suffix(".sessions").unlink(missing_ok=True)
 
     def _has_more(self, position: segments.Position | None) -> bool:
+        if position is not None:
+            with contextlib.suppress(FileNotFoundError):
+                if segments.segment_path(self.folder, position.segment).stat().st_size > position.offset:
+                    return True
         numbers = segments.segment_numbers(self.folder)
-        if not numbers or position is None or numbers[-1] != position.segment:
-            return bool(numbers)
-        return segments.segment_path(self.folder, position.segment).stat().st_size > position.offset
+        return bool(numbers) and (position is None or numbers[-1] != position.segment)
 
     def _hellos(self) -> Iterator[history_pb2.Hello]:
         for found in segments.read_from(self.folder):
