@@ -636,14 +636,10 @@ static void put(char *to, uint64_t number, int size) { /* little-endian, whateve
     for (int i = 0; i < size; i++) to[i] = (char)(number >> (8 * i));
 }
 
-static PyObject *columns_content(Columns *self, PyObject *Py_UNUSED(ignored)) {
-    size_t count = self->count, replaced = 0;
-    for (size_t i = 0; i < count; i++) replaced += HAS_PREVIOUS(self->operations[i].kind);
-    size_t sizes[5] = {count, 8 * count, 8 * count, 8 * replaced, 4 * count};
-    PyObject *content = PyTuple_New(5);
-    if (!content) return NULL;
-    char *to[5];
-    for (int i = 0; i < 5; i++) {
+/* A tuple of columns, still empty, of these sizes in bytes; `to` points to each of them. */
+static PyObject *empty_columns(const size_t *sizes, int count, char **to) {
+    PyObject *content = PyTuple_New(count);
+    for (int i = 0; content && i < count; i++) {
         PyObject *column = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)sizes[i]);
         if (!column) {
             Py_DECREF(content);
@@ -652,6 +648,16 @@ static PyObject *columns_content(Columns *self, PyObject *Py_UNUSED(ignored)) {
         to[i] = PyBytes_AS_STRING(column);
         PyTuple_SET_ITEM(content, i, column);
     }
+    return content;
+}
+
+static PyObject *columns_content(Columns *self, PyObject *Py_UNUSED(ignored)) {
+    size_t count = self->count, replaced = 0;
+    for (size_t i = 0; i < count; i++) replaced += HAS_PREVIOUS(self->operations[i].kind);
+    size_t sizes[5] = {count, 8 * count, 8 * count, 8 * replaced, 4 * count};
+    char *to[5];
+    PyObject *content = empty_columns(sizes, 5, to);
+    if (!content) return NULL;
     for (size_t i = 0; i < count; i++) {
         Operation *o = &self->operations[i];
         to[0][i] = (char)o->kind;
@@ -1109,17 +1115,8 @@ static PyObject *batch_content(Batch *self, PyObject *Py_UNUSED(ignored)) {
     size_t wide = 8 * count, sizes[] = {4 * count, count, wide, wide, wide, wide, 4 * count, count, 8 * self->epoch_count};
     enum { SESSION, STATUS, TIME, OP_COUNT = TIME + TIMES, ISOLATION, EPOCH, COLUMNS };
     char *to[COLUMNS];
-    PyObject *content = PyTuple_New(COLUMNS);
+    PyObject *content = empty_columns(sizes, COLUMNS, to);
     if (!content) return NULL;
-    for (int i = 0; i < COLUMNS; i++) {
-        PyObject *column = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)sizes[i]);
-        if (!column) {
-            Py_DECREF(content);
-            return NULL;
-        }
-        to[i] = PyBytes_AS_STRING(column);
-        PyTuple_SET_ITEM(content, i, column);
-    }
     for (size_t i = 0; i < count; i++) {
         Ended *txn = &self->txns[i];
         put(to[SESSION] + 4 * i, txn->session, 4);
