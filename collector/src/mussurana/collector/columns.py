@@ -95,6 +95,9 @@ class PlainBatch:
     __slots__ = ("_epoch", "_isolation", "_op_count", "_session", "_status", "_times", "operations")
 
     def __init__(self) -> None:
+        self._clear()
+
+    def _clear(self) -> None:
         self.operations = PlainColumns()
         self._session = array("I")
         self._status = bytearray()
@@ -139,7 +142,7 @@ class PlainBatch:
         self._epoch += other._epoch
         for column, more in zip(self._times, other._times, strict=True):
             column += more
-        other.__init__()  # type: ignore[misc]
+        other._clear()
 
     def content(self) -> tuple[bytes, ...]:
         """The columns as a fragment has them: session, status, four times, number of operations, isolation, epoch."""

@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from mussurana.collector.columns import DELETE, INSERT, READ, READ_ABSENT, UPDATE, WRITE, WRITES, Columns, Row
+from mussurana.collector.columns import DELETE, INSERT, READ, READ_ABSENT, UPDATE, WRITE, WRITES, Batch, Columns, Row
 
 if TYPE_CHECKING:
+    from mussurana.collector.journal import Journaled
     from mussurana.collector.names import Names
     from mussurana.collector.recorder import Txn
 
@@ -176,3 +177,18 @@ def _without_rolled_back(
     gone = {version for _, _, version, _, _ in undone}
     stays = columns_of(row for row in kept if row[0] != READ or row[2] not in gone)
     return Extracted(stays, columns_of(undone), lost, failures)
+
+
+def add_ended(batch: Batch, txn: Txn | Journaled, session: int, status: int, operations: Columns) -> None:
+    """Add a transaction that has ended, under the number that the verifier knows its session by."""
+    batch.add(
+        session,
+        status,
+        txn.isolation,
+        txn.begin_ns,
+        txn.begun_ns,
+        txn.commit_ns,
+        txn.committed_ns,
+        txn.epoch,
+        operations,
+    )

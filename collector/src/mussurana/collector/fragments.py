@@ -11,7 +11,7 @@ from itertools import filterfalse
 from typing import TYPE_CHECKING
 
 from mussurana.collector.columns import Batch, Columns
-from mussurana.collector.extraction import written
+from mussurana.collector.extraction import add_ended, written
 from mussurana.collector.losses import Loss
 from mussurana.collector.names import Names, printable
 from mussurana.collector.recorder import Txn
@@ -45,17 +45,7 @@ class FragmentBuilder:
 
     def add(self, txn: Txn | Journaled, session: int, status: int, operations: Columns) -> None:
         """Add a transaction."""
-        self._batch.add(
-            session,
-            status,
-            txn.isolation,
-            txn.begin_ns,
-            txn.begun_ns,
-            txn.commit_ns,
-            txn.committed_ns,
-            txn.epoch,
-            operations,
-        )
+        add_ended(self._batch, txn, session, status, operations)
 
     def absorb(self, batch: Batch) -> None:
         """Take all that is in a batch. If it raises, all is still there."""

@@ -52,7 +52,7 @@ from typing import TYPE_CHECKING
 from mussurana.collector import metrics
 from mussurana.collector.columns import Batch, Columns
 from mussurana.collector.coverage import Coverage, CoverageRow
-from mussurana.collector.extraction import Extracted, Observation
+from mussurana.collector.extraction import Extracted, Observation, add_ended
 from mussurana.collector.journal import Journal, Place
 from mussurana.collector.losses import Losses, between
 from mussurana.collector.metrics import Metrics
@@ -392,17 +392,7 @@ class Recorder:
             known = self.known_sessions.get(txn.session)
             if known is None or known[1] != txn.session.queued or len(self.ended) >= self._batch_txns_max:
                 return False
-            self.ended.add(
-                known[0],
-                txn.status,
-                txn.isolation,
-                txn.begin_ns,
-                txn.begun_ns,
-                txn.commit_ns,
-                txn.committed_ns,
-                txn.epoch,
-                operations,
-            )
+            add_ended(self.ended, txn, known[0], txn.status, operations)
             if self.asleep:
                 self.wake.set()
         return True

@@ -61,8 +61,7 @@ class Requests:
         self._source = source
         self.bytes_sent = 0
         self._changed = threading.Condition()
-        self._ended = False
-        self._over = threading.Event()  # as soon as it has ended
+        self._ended = threading.Event()
         self._said_hello = False
         self._durable: int | None = None  # not known before the Welcome
         self._window_bytes = 0
@@ -84,9 +83,8 @@ class Requests:
 
     def end(self) -> None:
         with self._changed:
-            self._ended = True
+            self._ended.set()
             self._changed.notify_all()
-        self._over.set()
 
     def __iter__(self) -> Iterator[bytes]:
         return self
@@ -102,7 +100,7 @@ class Requests:
                     return self._send(*found)
                 if self._source.is_complete and not self._under_way:
                     break
-                self._over.wait(POLL_SECONDS)  # and not for an answer, which brings nothing to send
+                self._ended.wait(POLL_SECONDS)  # and not for an answer, which brings nothing to send
                 with self._changed:
                     self._check_silence()
         except OSError:  # the spool cannot be read, perhaps because it was deleted
@@ -120,10 +118,10 @@ class Requests:
     def _wait_for_room(self) -> bool:
         """Whether there is something to do: the stream has not ended, and the window has room."""
         with self._changed:
-            while not self._ended and not self._has_room():
+            while not self._ended.is_set() and not self._has_room():
                 self._changed.wait(POLL_SECONDS)
                 self._check_silence()
-            return not self._ended
+            return not self._ended.is_set()
 
     def _has_room(self) -> bool:
         if self._durable is None or self._window_bytes == 0:
@@ -134,7 +132,7 @@ class Requests:
     def _check_silence(self) -> None:
         is_owed = self._durable is None or self._under_way or self._window_bytes == 0
         if is_owed and monotonic() - self._owed_since > ANSWER_SECONDS_MAX:
-            self._ended = True
+            self._ended.set()
             self.cancel()
 
 
