@@ -6,22 +6,45 @@
 
    libpq is the one that psycopg itself uses: `bind` is given psycopg's own extension module, and looks its functions up
    from there. If some other libpq is visible to everybody in the process it might be another one, and nothing is bound.
+   Of a result the fields are used themselves, as psycopg does, if they are where `is_as_declared` finds them to be.
 */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <structmember.h>
 #include <dlfcn.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
-typedef struct pg_result pg_result; /* libpq's own business */
+typedef struct { /* PGresAttDesc of libpq-fe.h */
+    char *name;
+    unsigned int table;
+    int column;
+    int format;
+    unsigned int type;
+    int size;
+    int modifier;
+} pg_column;
 
-static int (*PQntuples)(const pg_result *);
-static int (*PQnfields)(const pg_result *);
-static int (*PQfformat)(const pg_result *, int);
-static char *(*PQgetvalue)(const pg_result *, int, int);
-static int (*PQgetlength)(const pg_result *, int, int);
-static int (*PQgetisnull)(const pg_result *, int, int);
+typedef struct { /* PGresAttValue of libpq-int.h */
+    int length;  /* -1: NULL */
+    char *bytes;
+} pg_value;
+
+typedef struct { /* the beginning of pg_result in libpq-int.h, since PostgreSQL 9 */
+    int row_count;
+    int column_count;
+    pg_column *columns;
+    pg_value **rows;
+    int rows_room;
+    int parameter_count;
+    void *parameters;
+    int status;
+} pg_result;
+
+enum { COMMAND_OK = 1, TUPLES_OK = 2 }; /* of ExecStatusType in libpq-fe.h */
+#define LIBPQ_VERSION_MAX 189999        /* the last that is known to have results like that */
 
 static PyTypeObject *result_type; /* psycopg's PGresult; NULL until bound */
 static PyObject *pgresult_ptr;    /* the name of its attribute */
@@ -672,16 +695,141 @@ static PyObject *columns_content(Columns *self, PyObject *Py_UNUSED(ignored)) {
     return content;
 }
 
+/* What the server answered, as it was before `narrow` took our columns, or all of it, out of the application's sight. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *result;    /* psycopg's, which keeps it alive */
+    PyObject *statement; /* the name of the prepared one */
+    int row_count;
+    int column_count;
+} Answer;
+
+static PyTypeObject AnswerType;
+
+/* libpq's result in psycopg's; NULL with an exception if it was cleared. */
+static pg_result *result_in(PyObject *given) {
+    PyObject *address = PyObject_GetAttr(given, pgresult_ptr);
+    if (!address) return NULL;
+    pg_result *result = address == Py_None ? NULL : PyLong_AsVoidPtr(address);
+    Py_DECREF(address);
+    if (!result && !PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "the result was cleared");
+    return result;
+}
+
+/* narrow(result, columns, visible, quiet, statement) -> Answer | None: leave the application only the first columns of
+   a result, or no rows at all if it is to be quiet. None if the result has not that many columns, or is an error. */
+static PyObject *narrow(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs) {
+    if (nargs != 5) return PyErr_Format(PyExc_TypeError, "narrow takes five arguments");
+    if (!result_type || !Py_IS_TYPE(args[0], result_type)) Py_RETURN_NONE;
+    long columns = PyLong_AsLong(args[1]), visible = PyLong_AsLong(args[2]);
+    if ((columns < 0 || visible < 0) && PyErr_Occurred()) return NULL;
+    pg_result *result = result_in(args[0]);
+    if (!result) return NULL;
+    int is_quiet = args[3] == Py_True;
+    if (result->status != TUPLES_OK || result->column_count != columns || visible < 0 || visible >= columns ||
+        (is_quiet && result->columns[0].format))
+        Py_RETURN_NONE;
+    Answer *answer = PyObject_New(Answer, &AnswerType);
+    if (!answer) return NULL;
+    answer->result = Py_NewRef(args[0]);
+    answer->statement = Py_NewRef(args[4]);
+    answer->row_count = result->row_count;
+    answer->column_count = result->column_count;
+    result->column_count = (int)visible;
+    if (is_quiet) {
+        result->status = COMMAND_OK;
+        result->row_count = 0;
+        result->column_count = 0;
+    }
+    return (PyObject *)answer;
+}
+
+static void answer_dealloc(Answer *self) {
+    Py_DECREF(self->result);
+    Py_DECREF(self->statement);
+    PyObject_Free(self);
+}
+
+/* The value in a row and a column of an answer. Returns NULL with an exception if there is no such place. */
+static const pg_value *answer_value(Answer *self, PyObject *const *args, Py_ssize_t nargs) {
+    pg_result *result = result_in(self->result);
+    if (!result) return NULL;
+    long row = nargs == 2 ? PyLong_AsLong(args[0]) : -1, column = nargs == 2 ? PyLong_AsLong(args[1]) : -1;
+    if (row < 0 || row >= self->row_count || column < 0 || column >= self->column_count) {
+        if (!PyErr_Occurred()) PyErr_SetString(PyExc_IndexError, "no such row or column");
+        return NULL;
+    }
+    return &result->rows[row][column];
+}
+
+static PyObject *answer_get_value(Answer *self, PyObject *const *args, Py_ssize_t nargs) {
+    const pg_value *value = answer_value(self, args, nargs);
+    if (!value) return NULL;
+    if (value->length < 0) Py_RETURN_NONE;
+    return PyBytes_FromStringAndSize(value->bytes, value->length);
+}
+
+static const pg_column *answer_column(Answer *self, PyObject *given) {
+    pg_result *result = result_in(self->result);
+    if (!result) return NULL;
+    long column = PyLong_AsLong(given);
+    if (column < 0 || column >= self->column_count) {
+        if (!PyErr_Occurred()) PyErr_SetString(PyExc_IndexError, "no such column");
+        return NULL;
+    }
+    return &result->columns[column];
+}
+
+static PyObject *answer_fname(Answer *self, PyObject *given) {
+    const pg_column *column = answer_column(self, given);
+    return column ? PyBytes_FromString(column->name) : NULL;
+}
+
+static PyObject *answer_ftype(Answer *self, PyObject *given) {
+    const pg_column *column = answer_column(self, given);
+    return column ? PyLong_FromUnsignedLong(column->type) : NULL;
+}
+
+static PyObject *answer_fformat(Answer *self, PyObject *given) {
+    const pg_column *column = answer_column(self, given);
+    return column ? PyLong_FromLong(column->format) : NULL;
+}
+
+static PyMethodDef answer_methods[] = {
+    {"get_value", (PyCFunction)(void (*)(void))answer_get_value, METH_FASTCALL, "The bytes in a row and a column."},
+    {"fname", (PyCFunction)answer_fname, METH_O, "The name of a column."},
+    {"ftype", (PyCFunction)answer_ftype, METH_O, "The type of a column."},
+    {"fformat", (PyCFunction)answer_fformat, METH_O, "The format of a column: 1 if it is binary."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef answer_members[] = {
+    {"result", T_OBJECT, offsetof(Answer, result), READONLY, "What the application has of it."},
+    {"statement", T_OBJECT, offsetof(Answer, statement), READONLY, "The name of the prepared statement."},
+    {"ntuples", T_INT, offsetof(Answer, row_count), READONLY, "How many rows there are."},
+    {"nfields", T_INT, offsetof(Answer, column_count), READONLY, "How many columns there are."},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyTypeObject AnswerType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "mussurana.collector._columns.Answer",
+    .tp_basicsize = sizeof(Answer),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .tp_doc = "What the server answered, with the columns that the application does not see.",
+    .tp_dealloc = (destructor)answer_dealloc,
+    .tp_methods = answer_methods,
+    .tp_members = answer_members,
+};
+
 /* A version in a result: digits. NULL is 0: from before anybody recorded. */
-static int version_in(const pg_result *result, int row, int column, uint64_t *version) {
+static int version_in(const pg_value *value, uint64_t *version) {
     *version = 0;
-    if (PQgetisnull(result, row, column)) return 0;
-    const char *value = PQgetvalue(result, row, column);
-    int length = PQgetlength(result, row, column);
-    if (length < 1 || length > 19) goto wrong; /* which fits into 64 bits */
-    for (int i = 0; i < length; i++) {
-        if (value[i] < '0' || value[i] > '9') goto wrong;
-        *version = *version * 10 + (uint64_t)(value[i] - '0');
+    if (value->length < 0) return 0;
+    if (value->length < 1 || value->length > 19) goto wrong; /* which fits into 64 bits */
+    for (int i = 0; i < value->length; i++) {
+        char digit = value->bytes[i];
+        if (digit < '0' || digit > '9') goto wrong;
+        *version = *version * 10 + (uint64_t)(digit - '0');
     }
     if (*version <= VERSION_MAX) return 0;
 wrong:
@@ -741,7 +889,7 @@ typedef struct {
 
 /* Have the processor fetch what will be looked up for the rows of a result. The table of names is larger than its
    caches; to wait for each place in it alone takes longer than all else that is done for a row. */
-static void anticipate(const Step *step, const pg_result *result) {
+static void anticipate(const Step *step, pg_value *const *rows, int row_count) {
     if (step->numbers->prefix == Py_None) return;
     KeyNames *names = (KeyNames *)step->numbers->make;
     Py_ssize_t prefix_length;
@@ -750,13 +898,13 @@ static void anticipate(const Step *step, const pg_result *result) {
     if (!prefix || prefix_length > HASHED_MAX || !names->room) return;
     char name[HASHED_MAX];
     memcpy(name, prefix, (size_t)prefix_length);
-    int rows = PQntuples(result);
-    for (int row = 0; row < rows && row < ANTICIPATED_MAX; row++) {
+    for (int row = 0; row < row_count && row < ANTICIPATED_MAX; row++) {
         size_t length = (size_t)prefix_length;
         for (int i = 0; i < step->key_count && length < HASHED_MAX; i++) {
             if (i) name[length++] = ',';
-            size_t size = (size_t)PQgetlength(result, row, step->key_columns[i]);
-            if (length + size <= HASHED_MAX) memcpy(name + length, PQgetvalue(result, row, step->key_columns[i]), size);
+            const pg_value *value = &rows[row][step->key_columns[i]];
+            size_t size = value->length < 0 ? 0 : (size_t)value->length;
+            if (length + size <= HASHED_MAX) memcpy(name + length, value->bytes, size);
             length += size;
         }
         if (!length || length > HASHED_MAX) continue;
@@ -765,26 +913,25 @@ static void anticipate(const Step *step, const pg_result *result) {
 }
 
 /* Add an operation for each row. Rows without a key are passed over. If it fails nothing is added. */
-static int take_step(Columns *columns, const Step *step, const pg_result *result, uint64_t write_id,
-                     uint32_t statement) {
-    int rows = PQntuples(result), fields = PQnfields(result);
+static int take_step(Columns *columns, const Step *step, pg_value *const *rows, int row_count, int column_count,
+                     uint64_t write_id, uint32_t statement) {
     int most = step->version_column;
     for (int i = 0; i < step->key_count; i++)
         if (step->key_columns[i] > most) most = step->key_columns[i];
-    if (most >= fields) {
+    if (most >= column_count) {
         PyErr_SetString(PyExc_ValueError, "the result has no such column");
         return -1;
     }
-    if (rows > 1) anticipate(step, result);
+    if (row_count > 1) anticipate(step, rows, row_count);
     char on_stack[512], *packed = on_stack;
     size_t room = sizeof on_stack, added = 0;
-    for (int row = 0; row < rows; row++) {
+    for (int row = 0; row < row_count; row++) {
         size_t length = 0;
         int i;
         for (i = 0; i < step->key_count; i++) {
-            int column = step->key_columns[i];
-            if (PQgetisnull(result, row, column)) break; /* an outer join found nothing */
-            uint32_t size = (uint32_t)PQgetlength(result, row, column);
+            const pg_value *value = &rows[row][step->key_columns[i]];
+            if (value->length < 0) break; /* an outer join found nothing */
+            uint32_t size = (uint32_t)value->length;
             if (length + sizeof size + size > room) {
                 size_t more = 2 * (length + sizeof size + size);
                 char *larger = PyMem_Malloc(more);
@@ -798,7 +945,7 @@ static int take_step(Columns *columns, const Step *step, const pg_result *result
                 room = more;
             }
             memcpy(packed + length, &size, sizeof size);
-            memcpy(packed + length + sizeof size, PQgetvalue(result, row, column), size);
+            memcpy(packed + length + sizeof size, value->bytes, size);
             length += sizeof size + size;
         }
         if (i < step->key_count) continue;
@@ -806,7 +953,7 @@ static int take_step(Columns *columns, const Step *step, const pg_result *result
         int found = number_of(step->numbers, packed, length, step->key_count, &key);
         if (found < 0) goto failed;
         if (!found) continue;
-        if (step->version_column >= 0 && version_in(result, row, step->version_column, &version)) goto failed;
+        if (step->version_column >= 0 && version_in(&rows[row][step->version_column], &version)) goto failed;
         columns->count += added;
         Operation *operation = add_operations(columns, 1);
         columns->count -= added;
@@ -827,23 +974,20 @@ failed:
 /* Read the observation (reader, plan, layout, result, write id, ...) into `columns`. 0: done. 1: it has to be read
    otherwise. -1: an exception is set. If it is not done nothing is added. */
 static int read_observation(Reader *self, PyObject *observation, Columns *columns) {
-    if (!PyTuple_CheckExact(observation) || PyTuple_GET_SIZE(observation) < 5 || !result_type ||
-        Py_TYPE(PyTuple_GET_ITEM(observation, 3)) != result_type)
-        return 1;
+    if (!PyTuple_CheckExact(observation) || PyTuple_GET_SIZE(observation) < 5 || !result_type) return 1;
+    PyObject *given = PyTuple_GET_ITEM(observation, 3);
+    Answer *answer = Py_IS_TYPE(given, &AnswerType) ? (Answer *)given : NULL;
+    if (!answer && !Py_IS_TYPE(given, result_type)) return 1;
     uint64_t write_id;
     if (number_in(PyTuple_GET_ITEM(observation, 4), VERSION_MAX, &write_id)) return -1;
-    PyObject *address = PyObject_GetAttr(PyTuple_GET_ITEM(observation, 3), pgresult_ptr);
-    if (!address) return -1;
-    const pg_result *result = address == Py_None ? NULL : PyLong_AsVoidPtr(address);
-    Py_DECREF(address);
-    if (!result) {
-        if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "the result was cleared");
-        return -1;
-    }
-    if (PQnfields(result) && PQfformat(result, 0)) return 1; /* the bytes of its keys are others */
+    const pg_result *result = result_in(answer ? answer->result : given);
+    if (!result) return -1;
+    int row_count = answer ? answer->row_count : result->row_count;
+    int column_count = answer ? answer->column_count : result->column_count;
+    if (column_count && result->columns[0].format) return 1; /* the bytes of its keys are others */
     size_t count = columns->count;
     for (int i = 0; i < self->step_count; i++) {
-        if (take_step(columns, &self->steps[i], result, write_id, self->statement)) {
+        if (take_step(columns, &self->steps[i], result->rows, row_count, column_count, write_id, self->statement)) {
             columns->count = count;
             return -1;
         }
@@ -1159,6 +1303,44 @@ static PyTypeObject BatchType = {
     .tp_as_sequence = &batch_sequence,
 };
 
+/* Whether the fields of libpq's results are where pg_result has them: make one, and compare. */
+static int is_as_declared(void *library) {
+    int (*version)(void), (*set_columns)(pg_result *, int, pg_column *), (*nfields)(const pg_result *);
+    int (*set_value)(pg_result *, int, int, char *, int), (*ntuples)(const pg_result *), (*status)(const pg_result *);
+    pg_result *(*make)(void *, int);
+    void (*clear)(pg_result *);
+    *(void **)&version = dlsym(library, "PQlibVersion");
+    *(void **)&make = dlsym(library, "PQmakeEmptyPGresult");
+    *(void **)&clear = dlsym(library, "PQclear");
+    *(void **)&set_columns = dlsym(library, "PQsetResultAttrs");
+    *(void **)&set_value = dlsym(library, "PQsetvalue");
+    *(void **)&nfields = dlsym(library, "PQnfields");
+    *(void **)&ntuples = dlsym(library, "PQntuples");
+    *(void **)&status = dlsym(library, "PQresultStatus");
+    if (!version || !make || !clear || !set_columns || !set_value || !nfields || !ntuples || !status) return 0;
+    if (version() > LIBPQ_VERSION_MAX) return 0;
+    pg_column columns[] = {{"one", 1, 2, 0, 20, 8, -1}, {"two", 1, 3, 0, 25, -1, 7}, {"three", 0, 0, 0, 23, 4, -1}};
+    pg_result *result = make(NULL, TUPLES_OK);
+    if (!result) return 0;
+    int good = set_columns(result, 3, columns) && set_value(result, 0, 0, "x", 1) && set_value(result, 0, 1, NULL, -1) &&
+               set_value(result, 0, 2, "", 0) && set_value(result, 1, 0, "last", 4) && nfields(result) == 3 &&
+               ntuples(result) == 2 && status(result) == TUPLES_OK;
+    good = good && result->row_count == 2 && result->column_count == 3 && result->status == TUPLES_OK;
+    good = good && result->columns[1].type == 25 && result->columns[2].type == 23 && !result->columns[2].format;
+    good = good && result->rows[0][0].length == 1 && !memcmp(result->rows[0][0].bytes, "x", 1) &&
+           result->rows[0][1].length == -1 && !result->rows[0][2].length && result->rows[1][0].length == 4 &&
+           !memcmp(result->rows[1][0].bytes, "last", 4);
+    if (good) {
+        result->column_count = 1;
+        good = nfields(result) == 1;
+        result->column_count = result->row_count = 0;
+        result->status = COMMAND_OK;
+        good = good && !nfields(result) && !ntuples(result) && status(result) == COMMAND_OK;
+    }
+    clear(result);
+    return good;
+}
+
 /* bind(path of psycopg's extension module, its PGresult) -> bool: whether results can be read from now on. */
 static PyObject *bind(PyObject *Py_UNUSED(module), PyObject *args) {
     const char *path;
@@ -1167,13 +1349,7 @@ static PyObject *bind(PyObject *Py_UNUSED(module), PyObject *args) {
     if (dlsym(RTLD_DEFAULT, "PQgetvalue")) Py_RETURN_FALSE;
     void *library = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
     if (!library) Py_RETURN_FALSE;
-    *(void **)&PQntuples = dlsym(library, "PQntuples");
-    *(void **)&PQnfields = dlsym(library, "PQnfields");
-    *(void **)&PQfformat = dlsym(library, "PQfformat");
-    *(void **)&PQgetvalue = dlsym(library, "PQgetvalue");
-    *(void **)&PQgetlength = dlsym(library, "PQgetlength");
-    *(void **)&PQgetisnull = dlsym(library, "PQgetisnull");
-    if (!PQntuples || !PQnfields || !PQfformat || !PQgetvalue || !PQgetlength || !PQgetisnull) {
+    if (!is_as_declared(library)) {
         dlclose(library);
         Py_RETURN_FALSE;
     }
@@ -1182,7 +1358,8 @@ static PyObject *bind(PyObject *Py_UNUSED(module), PyObject *args) {
 }
 
 static PyMethodDef module_methods[] = {
-    {"bind", bind, METH_VARARGS, "Find libpq's functions from psycopg's extension module."},
+    {"bind", bind, METH_VARARGS, "Find libpq from psycopg's extension module."},
+    {"narrow", (PyCFunction)(void (*)(void))narrow, METH_FASTCALL, "Leave the application some columns of a result."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -1196,7 +1373,8 @@ static struct PyModuleDef module = {
 PyMODINIT_FUNC PyInit__columns(void) {
     pgresult_ptr = PyUnicode_InternFromString("pgresult_ptr");
     if (!pgresult_ptr || PyType_Ready(&KeyNamesType) < 0 || PyType_Ready(&KeyNumbersType) < 0 ||
-        PyType_Ready(&ColumnsType) < 0 || PyType_Ready(&ReaderType) < 0 || PyType_Ready(&BatchType) < 0)
+        PyType_Ready(&ColumnsType) < 0 || PyType_Ready(&ReaderType) < 0 || PyType_Ready(&BatchType) < 0 ||
+        PyType_Ready(&AnswerType) < 0)
         return NULL;
     seed = (uint64_t)PyObject_Hash(pgresult_ptr) | 1;
     PyObject *made = PyModule_Create(&module);

@@ -167,9 +167,10 @@ try:
     from mussurana.collector._columns import Batch as Batch
     from mussurana.collector._columns import Columns as Columns
     from mussurana.collector._columns import bind
+    from mussurana.collector._columns import narrow as narrow
 except ImportError:  # there was no compiler
     if not TYPE_CHECKING:
-        Batch, Columns, bind = PlainBatch, PlainColumns, None
+        Batch, Columns, bind, narrow = PlainBatch, PlainColumns, None, None
 
 SHARED = bind is not None
 """Whether threads can add to a Batch while another one takes from it."""

@@ -9,7 +9,7 @@ That repeats what psycopg does, so it is only done with a psycopg that does just
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 import psycopg
@@ -17,18 +17,26 @@ from psycopg import pq
 from psycopg._column import Column
 from psycopg.adapt import AdaptersMap, Transformer
 
+if TYPE_CHECKING:
+    from mussurana.collector._columns import Answer
+
 TEXT = pq.Format.TEXT
 WITH_COLUMNS = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.SINGLE_TUPLE, pq.ExecStatus.TUPLES_CHUNK)
+
+
+STATEMENTS_MAX = 200
+"""Whose columns are remembered, for each connection: twice as many as psycopg has prepared at a time."""
 
 
 class SharedAdapters:
     """A copy of a connection's adapters, for all of its cursors. Nobody changes it."""
 
-    __slots__ = ("adapters", "connection")
+    __slots__ = ("adapters", "columns", "connection")
 
     def __init__(self, connection: Any) -> None:
         self.adapters = AdaptersMap(connection.adapters)
         self.connection: Any = None  # else it would keep the connection alive
+        self.columns: dict[bytes, list[Column]] = {}  # of what prepared statements return
 
     def is_like(self, adapters: AdaptersMap) -> bool:
         """Whether these are still the connection's. What was not changed since they were copied is one and the same."""
@@ -64,6 +72,7 @@ class SharingCursor:
     """In front of psycopg's cursors."""
 
     _mussurana_shared: SharedAdapters | None = None
+    _mussurana_answer: Answer | None = None  # to what it executed last, if that is what `pgresult` shows
 
     @property
     def adapters(self: Any) -> AdaptersMap:
@@ -81,8 +90,18 @@ class SharingCursor:
         result = self.pgresult
         if not result or not (result.nfields or result.status in WITH_COLUMNS):
             return None
-        described: Any = _Described(result, self._pgconn._encoding, shared.adapters)
-        return [Column(described, index) for index in range(result.nfields)]
+        # The columns of a prepared statement are always the same: it fails if they are not what they were.
+        answer = self._mussurana_answer
+        statement = answer.statement if answer is not None and answer.result is result else None
+        columns = shared.columns.get(statement) if statement is not None else None
+        if columns is None:
+            described: Any = _Described(result, self._pgconn._encoding, shared.adapters)
+            columns = [Column(described, index) for index in range(result.nfields)]
+            if statement is not None:
+                if len(shared.columns) >= STATEMENTS_MAX:
+                    shared.columns.clear()
+                shared.columns[statement] = columns
+        return columns.copy()
 
 
 def can_share(cursor_class: Any) -> bool:

@@ -30,11 +30,11 @@ from psycopg._typeinfo import TypesRegistry
 from psycopg.adapt import AdaptersMap, Transformer
 from psycopg.generators import execute, fetch_many
 
-from mussurana.collector.columns import bind_driver
+from mussurana.collector.columns import bind_driver, narrow
 from mussurana.collector.extraction import catch_up
 from mussurana.collector.psycopg_watch import PGen, Watch
 from mussurana.collector.recorder import Txn
-from mussurana.collector.sql.plan import Plan
+from mussurana.collector.sql.plan import Layout, Plan
 
 IDLE = pq.TransactionStatus.IDLE
 OK = pq.ConnStatus.OK
@@ -44,6 +44,9 @@ FATAL_ERROR = pq.ExecStatus.FATAL_ERROR
 
 CATCH_UP_ROWS_MAX = 1000
 """Of a transaction. Beyond, reading takes longer than the server does, and is left to the background."""
+
+_NARROWS = bind_driver()
+"""Whether our columns can be taken out of a result; else they are in it, and the application is shown another."""
 
 _REPEATED: dict[type, tuple[str, ...]] = {
     BaseCursor: (
@@ -140,6 +143,8 @@ def execute_known(
     `otherwise` is psycopg's own way. `begin` begins the transaction; if it is None, one is open.
     Pre: there is no pipeline, and nothing special is asked.
     """
+    seen: Any = None
+    layout: Layout | None = None
     try:
         sent = _send(cursor, watch, plan, given, begin) if cursor._mussurana_fits else None
         if sent is None:
@@ -148,12 +153,24 @@ def execute_known(
             watch.expected = True
             yield from otherwise(plan.text, given)
         else:
-            tx, prepared = sent
+            tx, prepared, name = sent
             if begin is None:
                 results = yield from execute(cursor._pgconn)
             else:
                 results = yield from _answers_after_begin(cursor._pgconn, begin)
-            if len(results) != 1 or (result := results[0]).status != TUPLES_OK:
+            layout = plan.layout
+            if layout is not None and layout.narrow_to >= 0 and _NARROWS and len(results) == 1:
+                seen = narrow(results[0], layout.column_count, layout.narrow_to, plan.quiet, name)
+            if seen is not None:
+                cursor._mussurana_plan = None  # nothing of ours is left in what the application gets
+                cursor._mussurana_answer = seen
+                cursor._results = results
+                cursor.pgresult = result = results[0]
+                tx.set_pgresult(result)
+                cursor._rowcount = seen.ntuples
+                cursor._statusmessage = result.command_status
+                cursor._make_row = cursor._row_factory(cursor)
+            elif len(results) != 1 or (result := results[0]).status != TUPLES_OK:
                 cursor._check_results(results)
                 cursor._set_results(results)
             else:
@@ -173,13 +190,13 @@ def execute_known(
             watch.statement_raised(error, cursor, plan, query, params, write_id)
         raise
     try:
-        result = cursor._results[0]
-        row_count = result.ntuples
+        if seen is None:
+            seen, layout = cursor._results[0], cursor._mussurana_layout
+        row_count = seen.ntuples
         if not plan.live or row_count < plan.rows_expected:
-            watch.record(plan, result, write_id, params)
+            watch.record(plan, seen, write_id, params)
         else:
-            layout = cursor._mussurana_layout
-            txn.saw((watch.extract_for(layout), plan, layout, result, write_id, ()))
+            txn.saw((watch.extract_for(layout), plan, layout, seen, write_id, ()))
             txn.rows += row_count
     except Exception:
         watch.failed_after(plan, write_id)
@@ -239,7 +256,7 @@ def _answers_after_begin(pgconn: Any, begin: bytes) -> PGen:
     return answers[1]
 
 
-def _send(cursor: Any, watch: Watch, plan: Plan, given: Any, begin: bytes | None) -> tuple[Any, PrepareManager] | None:
+def _send(cursor: Any, watch: Watch, plan: Plan, given: Any, begin: bytes | None) -> tuple[Any, PrepareManager, bytes] | None:
     """Send a statement, if it is prepared; else psycopg has to."""
     prepared = cursor._conn._prepared
     names = prepared._names
@@ -278,4 +295,4 @@ def _send(cursor: Any, watch: Watch, plan: Plan, given: Any, begin: bytes | None
         pgconn.send_query_prepared(name, params, param_formats=tx.formats, result_format=cursor.format)
         pgconn.pipeline_sync()
     names.move_to_end(key)
-    return tx, prepared
+    return tx, prepared, name

@@ -65,6 +65,7 @@ class Layout:
     cut: Callable[[Sequence[Any]], Any] | None = None  # makes a tuple of the visible columns of a row
     extractors: dict[Any, Any] = field(default_factory=dict)  # what reads results of this shape, made when needed
     rows: Mapping[int, RowType] = field(default_factory=dict)  # columns that are rows of tables, with ours in them
+    narrow_to: int = -1  # how many columns are visible, if they are the first ones and always will be
 
 
 @dataclass(slots=True, eq=False)
@@ -130,9 +131,12 @@ class Plan:
 
         reads = tuple((read.table, tuple(map(at, read.keys)), at(read.version)) for read in self.reads)
         cut = None if visible is None else cutter(visible)
+        narrow_to = -1
+        if visible is not None and visible == tuple(range(len(visible))) and not hidden:
+            narrow_to = len(visible)
         write = self.write
         if write is None:
-            return Layout(count, visible, hidden, reads, cut=cut, rows=rows)
+            return Layout(count, visible, hidden, reads, cut=cut, rows=rows, narrow_to=narrow_to)
         return Layout(
             count,
             visible,
@@ -144,6 +148,7 @@ class Plan:
             -1 if write.version is None else at(write.version),
             cut,
             rows=rows,
+            narrow_to=narrow_to,
         )
 
 
