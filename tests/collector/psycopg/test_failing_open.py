@@ -56,6 +56,7 @@ HOOKS: list[tuple[Any, str]] = [
     (SharedAdapters, "is_like"),
     (SharedAdapters, "transformer"),
     (psycopg_lane, "catch_up"),
+    (psycopg_lane, "narrow"),
     (psycopg_lane, "Converted"),
     (psycopg_lane.Converted, "values"),
     (psycopg_watch, "repair_error"),

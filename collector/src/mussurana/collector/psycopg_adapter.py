@@ -105,19 +105,26 @@ class CursorMixin(SharingCursor):
     ) -> PGen:
         connection = self._conn
         watch: Watch | None = connection._mussurana
-        execute: Callable[..., PGen] = super()._execute_gen  # type: ignore[misc]
         if watch is None or self._closed:
-            return execute(query, params, prepare=prepare, binary=binary)
+            return super()._execute_gen(query, params, prepare=prepare, binary=binary)  # type: ignore[misc, no-any-return]
         if params is not None and prepare is None and binary is None and query.__class__ is str:
             plan: Plan | None = watch.lane.get(query)
             if plan is not None and plan.quick and connection._pipeline is None and not self._mussurana_raw:
                 status = self._pgconn.transaction_status
                 if status == INTRANS:
                     if watch.transactions is not None and (txn := watch.transactions.txn) is not None:
-                        return _tag_and_execute(self, watch, plan, txn, query, params, execute, None)
+                        return execute_known(self, watch, plan, txn, query, params, None)
                 elif status == IDLE and not connection._autocommit:
-                    return _begin_and_execute(self, watch, plan, query, params, execute)
-        return _execute(self, watch, execute, query, params, prepare, binary)
+                    return _begin_and_execute(self, watch, plan, query, params)
+        return _execute(self, watch, query, params, prepare, binary)
+
+    def _mussurana_alone(self: Any, query: Any, params: Any, prepare: bool | None, binary: bool | None) -> PGen:
+        """Execute as psycopg does without us."""
+        return super()._execute_gen(query, params, prepare=prepare, binary=binary)  # type: ignore[misc, no-any-return]
+
+    def _mussurana_longer(self: Any, query: Any, params: Any) -> PGen:
+        """Execute in the way of statements that are not known."""
+        return _execute(self, self._conn._mussurana, query, params, None, None)
 
     def _executemany_gen_pipeline(self: Any, query: Any, params_seq: Iterable[Any], returning: bool) -> PGen:
         watch: Watch | None = self._conn._mussurana
@@ -277,32 +284,7 @@ def _end_stream(cursor: Any, watch: Watch, plan: Plan, result: Any, write_id: in
     raise e.ProgrammingError("the operation in stream() didn't produce a result")
 
 
-def _tag_and_execute(
-    cursor: Any,
-    watch: Watch,
-    plan: Plan,
-    txn: Txn,
-    query: str,
-    params: Any,
-    execute: Callable[..., PGen],
-    begin: bytes | None,
-) -> PGen:
-    """The way of most statements, unless something is wrong with their parameters."""
-    try:
-        write_id = watch.recorder.write_id() if plan.takes_id else 0
-        given = params if plan.injection is None else plan.injection(params, write_id)
-        plan.used = True
-        cursor._mussurana_plan = plan
-        if not plan.pure and watch.transactions is not None:
-            watch.transactions.only_reads = False
-    except Exception:
-        return _execute(cursor, watch, execute, query, params, None, None)
-    return execute_known(cursor, watch, plan, txn, query, params, given, write_id, execute, begin)
-
-
-def _begin_and_execute(
-    cursor: Any, watch: Watch, plan: Plan, query: str, params: Any, execute: Callable[..., PGen]
-) -> PGen:
+def _begin_and_execute(cursor: Any, watch: Watch, plan: Plan, query: str, params: Any) -> PGen:
     """The first statement of a transaction goes the way of the others, and takes BEGIN along."""
     connection = cursor._conn
     if not watch.due() and not watch.streamed and is_open():
@@ -313,28 +295,20 @@ def _begin_and_execute(
         except Exception:
             watch.failed_control()
         if txn is not None:
-            yield from _tag_and_execute(cursor, watch, plan, txn, query, params, execute, begin)
+            yield from execute_known(cursor, watch, plan, txn, query, params, begin)
             return
     yield from _begin(connection, watch)
     watch.streamed = False
     yield from cursor._execute_gen(query, params)
 
 
-def _execute(
-    cursor: Any,
-    watch: Watch,
-    execute: Callable[..., PGen],
-    query: Any,
-    params: Any,
-    prepare: bool | None,
-    binary: bool | None,
-) -> PGen:
+def _execute(cursor: Any, watch: Watch, query: Any, params: Any, prepare: bool | None, binary: bool | None) -> PGen:
     """The way of every other statement: the first one of a transaction, one that was never seen, BEGIN, COPY, ..."""
     yield from _begin(cursor._conn, watch)
     plan, text, given, write_id = _prepare(cursor, watch, query, params)
     watch.expected = True
     try:
-        yield from execute(text, given, prepare=prepare, binary=binary)
+        yield from cursor._mussurana_alone(text, given, prepare, binary)
     except BaseException as error:
         watch.statement_failed_safely(error, plan, write_id)
         if plan is None or not _can_try_again(cursor, watch, error, plan):
@@ -346,7 +320,7 @@ def _execute(
         return
     # It did nothing, and nothing is lost with it. As it was written it fails as it would have, or our part was wrong.
     watch.expected = True
-    yield from execute(query, params, prepare=prepare, binary=binary)
+    yield from cursor._mussurana_alone(query, params, prepare, binary)
     try:
         watch.untagged(plan)
         watch.disable(plan)
@@ -782,10 +756,10 @@ class ConnectionMixin(BaseConnection[Any]):
         control: Control | None = None
         if watch is not None:
             try:
-                if isinstance(command, Composable):
-                    command = command.as_bytes(self)
-                elif isinstance(command, str):
+                if isinstance(command, str):
                     command = command.encode(self.pgconn._encoding)
+                elif not isinstance(command, bytes) and isinstance(command, Composable):
+                    command = command.as_bytes(self)
                 control = watch.control_of(command)
             except Exception:
                 watch.failed_control()

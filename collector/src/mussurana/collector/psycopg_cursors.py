@@ -119,6 +119,7 @@ def make_sharing(cursor_class: Any, connection: Any, row_factory: Any, shared: S
     cursor._mussurana_shared = shared
     cursor.arraysize = 1
     cursor._closed = False
+    cursor._tx = None  # until it executes something
     cursor._last_query = None
     cursor._reset()
     cursor._row_factory = row_factory

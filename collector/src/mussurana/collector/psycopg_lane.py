@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any, NoReturn
 
 from psycopg import AsyncCursor, Cursor, pq
@@ -34,7 +34,7 @@ from mussurana.collector.columns import bind_driver, narrow
 from mussurana.collector.extraction import catch_up
 from mussurana.collector.psycopg_watch import PGen, Watch
 from mussurana.collector.recorder import Txn
-from mussurana.collector.sql.plan import Layout, Plan
+from mussurana.collector.sql.plan import Plan
 
 IDLE = pq.TransactionStatus.IDLE
 OK = pq.ConnStatus.OK
@@ -105,22 +105,22 @@ def fits(cursor_class: Any) -> bool:
 class Converted:
     """What psycopg makes of the text of a plan, in one encoding."""
 
-    __slots__ = ("count", "encoding", "formats", "order", "text")
+    __slots__ = ("count", "encoding", "formats", "names", "order", "text")
 
     def __init__(self, text: str, encoding: str) -> None:
         self.encoding = encoding
         self.text, self.formats, self.order, parts = _query2pg_nocache(text.encode(encoding), encoding)
         self.count = len(parts) - 1
+        self.names = itemgetter(*self.order) if self.order and len(self.order) > 1 else None
 
     def values(self, params: Any) -> Any:
         """The parameters in the order in which they are sent; None if they have to be looked at more closely."""
         kind = params.__class__
         if kind is dict:
+            if self.names is not None:
+                return self.names(params)
             if self.order:
-                try:
-                    return [params[name] for name in self.order]
-                except KeyError:
-                    return None
+                return (params[self.order[0]],)
         elif (kind is tuple or kind is list) and self.order is None and len(params) == self.count:
             return params
         return None
@@ -133,40 +133,47 @@ def execute_known(
     txn: Txn,
     query: str,
     params: Any,
-    given: Any,
-    write_id: int,
-    otherwise: Callable[..., PGen],
     begin: bytes | None,
 ) -> PGen:
-    """Execute a plan, with the parameters that are `given` in place of the application's, and record what came of it.
+    """Execute a plan and record what came of it. `begin` begins the transaction; if it is None, one is open.
 
-    `otherwise` is psycopg's own way. `begin` begins the transaction; if it is None, one is open.
     Pre: there is no pipeline, and nothing special is asked.
     """
-    seen: Any = None
-    layout: Layout | None = None
     try:
-        sent = _send(cursor, watch, plan, given, begin) if cursor._mussurana_fits else None
-        if sent is None:
+        write_id = watch.recorder.write_id() if plan.takes_id else 0
+        given = params if plan.injection is None else plan.injection(params, write_id)
+        plan.used = True
+        cursor._mussurana_plan = plan
+        if not plan.pure and watch.transactions is not None:
+            watch.transactions.only_reads = False
+    except Exception:  # something is wrong with its parameters
+        yield from cursor._mussurana_longer(query, params)
+        return
+    seen: Any = None
+    try:
+        name = _send(cursor, watch, plan, given, begin) if cursor._mussurana_fits else None
+        if name is None:
             if begin is not None:
                 yield from execute_command(cursor._conn, watch, begin, None)
             watch.expected = True
-            yield from otherwise(plan.text, given)
+            yield from cursor._mussurana_alone(plan.text, given, None, None)
         else:
-            tx, prepared, name = sent
             if begin is None:
                 results = yield from execute(cursor._pgconn)
             else:
                 results = yield from _answers_after_begin(cursor._pgconn, begin)
             layout = plan.layout
             if layout is not None and layout.narrow_to >= 0 and _NARROWS and len(results) == 1:
-                seen = narrow(results[0], layout.column_count, layout.narrow_to, plan.quiet, name)
+                try:
+                    seen = narrow(results[0], layout.column_count, layout.narrow_to, plan.quiet, name)
+                except Exception:
+                    watch.failed()
             if seen is not None:
                 cursor._mussurana_plan = None  # nothing of ours is left in what the application gets
                 cursor._mussurana_answer = seen
                 cursor._results = results
                 cursor.pgresult = result = results[0]
-                tx.set_pgresult(result)
+                cursor._tx.set_pgresult(result)
                 cursor._rowcount = seen.ntuples
                 cursor._statusmessage = result.command_status
                 cursor._make_row = cursor._row_factory(cursor)
@@ -176,13 +183,13 @@ def execute_known(
             else:
                 cursor._results = results
                 cursor.pgresult = result
-                tx.set_pgresult(None if plan.quiet else result)  # nobody can fetch what is only ours
+                cursor._tx.set_pgresult(None if plan.quiet else result)  # nobody can fetch what is only ours
                 cursor._rowcount = result.ntuples
                 cursor._statusmessage = result.command_status
                 cursor._make_row = cursor._make_row_maker()
             cursor._last_query = plan.text
-            if prepared._to_flush:
-                yield from prepared.maintain_gen(cursor._conn)
+            if cursor._conn._prepared._to_flush:
+                yield from cursor._conn._prepared.maintain_gen(cursor._conn)
     except BaseException as error:
         if begin is not None and cursor._pgconn.transaction_status == IDLE:
             watch.begin_failed()
@@ -256,9 +263,9 @@ def _answers_after_begin(pgconn: Any, begin: bytes) -> PGen:
     return answers[1]
 
 
-def _send(cursor: Any, watch: Watch, plan: Plan, given: Any, begin: bytes | None) -> tuple[Any, PrepareManager, bytes] | None:
-    """Send a statement, if it is prepared; else psycopg has to."""
-    prepared = cursor._conn._prepared
+def _send(cursor: Any, watch: Watch, plan: Plan, given: Any, begin: bytes | None) -> Any:
+    """Send a statement, if it is prepared; returns its name, or None if psycopg has to."""
+    prepared: PrepareManager = cursor._conn._prepared
     names = prepared._names
     if not names or prepared.prepare_threshold is None:
         return None
@@ -269,10 +276,11 @@ def _send(cursor: Any, watch: Watch, plan: Plan, given: Any, begin: bytes | None
         values = converted.values(given)
         if values is None:
             return None
+        shared = cursor._mussurana_shared
         if cursor._last_query is plan.text:
             tx = cursor._tx
-        elif cursor._mussurana_shared is not None:
-            tx = cursor._mussurana_shared.transformer(cursor._conn)
+        elif shared is not None:
+            tx = shared.transformer(cursor._conn)
         else:
             tx = Transformer(cursor)
         params = tx.dump_sequence(values, converted.formats)
@@ -284,9 +292,10 @@ def _send(cursor: Any, watch: Watch, plan: Plan, given: Any, begin: bytes | None
             cursor._pgconn.enter_pipeline_mode()
     except Exception:  # psycopg will say what is wrong
         return None
-    cursor._reset()
+    if shared is None or cursor._tx is not None:  # else it is new
+        cursor._reset()
+        cursor._last_query = None
     cursor._tx = tx
-    cursor._last_query = None
     pgconn = cursor._pgconn
     if begin is None:
         pgconn.send_query_prepared(name, params, param_formats=tx.formats, result_format=cursor.format)
@@ -295,4 +304,4 @@ def _send(cursor: Any, watch: Watch, plan: Plan, given: Any, begin: bytes | None
         pgconn.send_query_prepared(name, params, param_formats=tx.formats, result_format=cursor.format)
         pgconn.pipeline_sync()
     names.move_to_end(key)
-    return tx, prepared, name
+    return name
