@@ -164,6 +164,7 @@ def seen(cursor: Any) -> list[Any]:
         cursor.statusmessage,
         cursor.rownumber,
         cursor.pgresult and (int(cursor.pgresult.status), cursor.pgresult.nfields, cursor.pgresult.ntuples),
+        cursor.pgresult and [cursor.pgresult.fname(column) for column in range(cursor.pgresult.nfields + 1)],
     ]
 
 

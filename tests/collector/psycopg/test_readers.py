@@ -16,7 +16,7 @@ from mussurana.collector import background, extraction, fragments, psycopg_lane
 from mussurana.collector import columns as plain
 from mussurana.collector import recorder as recorders
 from mussurana.collector.catalog import Table
-from mussurana.collector.columns import DELETE, INSERT, READ, UPDATE, PlainBatch, PlainColumns, bind_driver
+from mussurana.collector.columns import DELETE, INSERT, READ, UPDATE, PlainBatch, PlainColumns, bind_driver, narrow
 from mussurana.collector.extraction import Sink
 from mussurana.collector.metrics import Metrics
 from mussurana.collector.names import Names
@@ -104,6 +104,8 @@ def test_a_reader_says_what_python_says(connection: Any, recorder: Recorder, is_
         before = dict(recorder.coverage.unsent())
         read((read, plan, layout, result, write_id, ()), theirs)
         counted = {key: count - before.get(key, 0) for key, count in recorder.coverage.unsent()}
+        if rng.random() < 0.5:  # the application shall not see all of it
+            result = narrow(result, 8, rng.randrange(8), rng.random() < 0.5 and not is_binary, b"")
         for _ in range(2):  # the second time all keys are known
             ours = Sink(known)
             observation = (known.readers[layout], plan, layout, result, write_id, ())
@@ -139,6 +141,71 @@ def test_a_version_that_is_none_is_a_failure_and_nothing_is_added(connection: An
         observation[0](observation, sink)
 
 
+@needs_reader
+@pytest.mark.parametrize("is_binary", [False, True], ids=["text", "binary"])
+def test_a_result_that_was_narrowed_is_one_that_never_had_more(connection: Any, is_binary: bool) -> None:
+    def shown(result: Any, rows: int, columns: int) -> list[Any]:
+        """Also of a row and a column that are not there."""
+        asked = [result.fname, result.ftype, result.fformat, result.fmod, result.fsize, result.ftable]
+        about = [ask(column) for ask in asked for column in range(columns + 1)]
+        values = [result.get_value(row, column) for row in range(rows + 1) for column in range(columns + 1)]
+        counts = (result.ntuples, result.nfields, result.status, result.command_status, result.command_tuples)
+        return [about, values, counts]
+
+    rng = random.Random(5)
+    connection.execute("DROP TABLE IF EXISTS numbers")
+    connection.execute("CREATE TEMP TABLE numbers (id int, name text, wid bigint)")
+    connection.execute("INSERT INTO numbers SELECT g, nullif('n' || g, 'n3'), g FROM generate_series(1, 9) g")
+    for _ in range(100):
+        visible, least = rng.randrange(4), rng.randrange(11)
+        names, kind = ["id", "name", "wid", "id + wid"], rng.choice(["SELECT", "UPDATE", "quiet"])
+        cursor = connection.cursor(binary=is_binary)
+        where = f" WHERE id > {least}"
+        texts = {"SELECT": "SELECT {} FROM numbers" + where + " ORDER BY id"}
+        texts["UPDATE"] = "UPDATE numbers SET wid = wid" + where + " RETURNING {}"
+        texts["quiet"] = texts["UPDATE"]
+        result = cursor.execute(texts[kind].format(", ".join(names))).pgresult
+        before = [[result.get_value(row, column) for column in range(4)] for row in range(result.ntuples)]
+        count, types = result.ntuples, [result.ftype(column) for column in range(4)]
+        answer: Any = narrow(result, 4, visible, kind == "quiet", b"s")
+        if is_binary and kind == "quiet":
+            assert answer is None
+            continue
+        assert answer.result is result
+        assert answer.statement == b"s"
+        assert (answer.ntuples, answer.nfields) == (count, 4)
+        assert [[answer.get_value(row, column) for column in range(4)] for row in range(count)] == before
+        assert [answer.ftype(column) for column in range(4)] == types
+        assert [answer.fname(column) for column in range(4)] == [b"id", b"name", b"wid", b"?column?"]
+        assert {answer.fformat(column) for column in range(4)} == {int(is_binary)}
+        for wrong in ((count, 0), (0, 4), (-1, 0), (0, -1)):
+            with pytest.raises(IndexError):
+                answer.get_value(*wrong)
+        for ask in (answer.fname, answer.ftype, answer.fformat):
+            with pytest.raises(IndexError):
+                ask(4)
+        text = texts[kind].format(", ".join(names[:visible]))
+        if kind == "quiet":
+            text = text.removesuffix(f" RETURNING {', '.join(names[:visible])}")
+        elif kind == "UPDATE" and not visible:
+            continue  # which no statement can ask for
+        other = cursor.execute(text).pgresult
+        columns = 0 if kind == "quiet" else visible
+        if kind == "SELECT":  # the rows that an UPDATE returns have no order
+            assert shown(result, count, columns) == shown(other, count, columns)
+        else:
+            assert shown(result, count, columns)[::2] == shown(other, count, columns)[::2]
+    for columns, visible in ((3, 1), (5, 1), (4, 4), (4, 5), (4, -1)):
+        result = cursor.execute("SELECT 1, 2, 3, 4").pgresult
+        assert narrow(result, columns, visible, False, b"") is None
+        assert result.nfields == 4
+    assert narrow(cursor.execute("RESET all").pgresult, 0, 0, True, b"") is None
+    answer = narrow(result, 4, 1, False, b"")
+    result.clear()
+    with pytest.raises(ValueError, match="cleared"):
+        answer.get_value(0, 0)
+
+
 @NEWEST
 def test_without_the_extension_the_same_is_recorded(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -166,6 +233,7 @@ def test_without_the_extension_the_same_is_recorded(
     monkeypatch.setattr(background, "SHARED", False)
     for module in (extract, psycopg_lane):
         monkeypatch.setattr(module, "bind_driver", lambda: False)
+    monkeypatch.setattr(psycopg_lane, "_NARROWS", False)
     assert do_everything("without") == with_it
     assert len(with_it[0]) == 4
 

@@ -1,7 +1,8 @@
 """Results of psycopg without the columns that are ours.
 
-libpq's results cannot be changed, and psycopg's own code loads rows from them in C; so the real result stays where
-psycopg uses it, each row is cut as it is made, and whoever looks at `cursor.pgresult` sees a `VisibleResult`.
+Where they are the last ones, and libpq's results are as they are expected to be, they are taken out of the result
+itself (`narrow` in columns.py, used in psycopg_lane.py), and there is nothing left to do. Else the real result stays
+where psycopg uses it, each row is cut as it is made, and whoever looks at `cursor.pgresult` sees a `VisibleResult`.
 
 Where a value is itself a row of a table, our fields are cut out of its bytes before the loader sees them that the
 application has for it. Loaders are found through a transformer, so the cursor is given another one for that result.
@@ -31,24 +32,18 @@ _ASK_FOR_COLUMNS = frozenset({"fname", "ftype", "fmod", "fsize", "fformat", "fta
 
 
 class VisibleResult:
-    """A PGresult as it would have been: fewer columns, or no rows where only our RETURNING made them.
+    """A PGresult as it would have been: fewer columns, or no rows where only our RETURNING made them."""
 
-    The columns of ours are mostly the last ones, so that the others keep their numbers; then whoever asks for a column
-    by its number asks the real result. That is what psycopg does for a description, and it shall not take longer.
-    """
-
-    __slots__ = ("columns", "fmod", "fname", "fsize", "ftype", "nfields", "ntuples", "result", "status")
+    __slots__ = ("columns", "nfields", "ntuples", "result", "status")
 
     def __init__(self, result: Any, columns: tuple[int, ...], quiet: bool) -> None:
         self.result = result
         self.columns = columns
-        self.nfields = count = len(columns)
+        self.nfields = len(columns)
         if quiet:
             self.status, self.ntuples = COMMAND_OK, 0
         else:
             self.status, self.ntuples = result.status, result.ntuples
-        if count and columns[-1] == count - 1:
-            self.fname, self.ftype, self.fmod, self.fsize = result.fname, result.ftype, result.fmod, result.fsize
 
     def __getattr__(self, name: str) -> Any:
         """All that is not set above."""
