@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from psycopg.adapt import Dumper, Loader
 from psycopg.types import TypeInfo
 
-from mussurana.collector.psycopg_cursors import can_share
+from mussurana.collector.psycopg_cursors import STATEMENTS_MAX, can_share
 from tests.collector.postgres import Database
 from tests.collector.psycopg.recording import NEWEST, Recording, adopt, recording
 
@@ -109,7 +110,37 @@ def several(connection: Any) -> Any:
     return [*seen, connection.cursor().adapters is connection.cursor().adapters]
 
 
-ACTS = [of_the_cursor, when_rows_are_there, of_the_connection, what_depends_on_the_connection, a_type, several]
+def descriptions(connection: Any) -> Any:
+    """Of more statements than are remembered, changed by whoever got them, and of altered and renamed columns."""
+    seen = []
+    for number in (*range(STATEMENTS_MAX + 9), 0, STATEMENTS_MAX):
+        for _ in range(2):
+            cursor = connection.execute(f"SELECT v AS v{number}, k FROM t WHERE k = %s", (1,), prepare=True)
+            seen.append(rows(cursor))
+            cursor.description.clear()
+    connection.commit()
+    for change in ("ALTER COLUMN v TYPE varchar(9)", "RENAME v TO w", "RENAME w TO v", "ALTER COLUMN v TYPE text"):
+        connection.execute(f"ALTER TABLE t {change}")
+        connection.commit()
+        for _ in range(3):
+            try:
+                seen.append(rows(connection.execute(READ, (1,))))
+                connection.commit()
+            except psycopg.Error as error:
+                seen.append(type(error))
+                connection.rollback()
+    return seen
+
+
+ACTS = [
+    of_the_cursor,
+    when_rows_are_there,
+    of_the_connection,
+    what_depends_on_the_connection,
+    a_type,
+    several,
+    descriptions,
+]
 
 
 @pytest.mark.parametrize("act", ACTS)
@@ -128,6 +159,26 @@ def test_cursors_that_are_made_otherwise_are(made: Recording) -> None:
     with made.connect(cursor_factory=Own) as connection:
         cursor = warm(connection).execute(READ, (1,))
         assert (cursor.note, cursor.fetchall()) == ("mine", [(1, "one")])
+
+
+def test_a_cursor_that_goes_on_keeps_no_rows(made: Recording) -> None:
+    goes_on: list[Callable[[Any], Any]] = [
+        lambda cursor: cursor.execute("SELECT count(*) FROM t"),
+        lambda cursor: cursor.execute("SELECT * FROM t WHERE k = %s", (2,)),
+        lambda cursor: cursor.executemany("UPDATE t SET v = %s WHERE k = %s", [("a", 1), ("b", 2)]),
+        lambda cursor: cursor.close(),
+    ]
+    with made.connect() as connection:
+        for go_on in goes_on:
+            warm(connection)
+            cursor = connection.cursor()
+            result = cursor.execute(READ, (1,)).pgresult
+            connection.commit()
+            assert cursor._mussurana_answer.result is result
+            go_on(cursor)
+            connection.commit()
+            # Here it has two, and a closed cursor has one with psycopg as well: that of its transformer.
+            assert sys.getrefcount(result) <= 2 + cursor.closed, go_on
 
 
 def test_nothing_keeps_a_connection_alive(made: Recording) -> None:

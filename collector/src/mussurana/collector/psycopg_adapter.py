@@ -70,6 +70,7 @@ _HOOKED: dict[tuple[type, str], tuple[str, ...]] = {
     (BaseCursor, "_start_copy_gen"): ("self", "statement", "params"),
     (BaseCursor, "_select_current_result"): ("self", "i", "format"),
     (BaseCursor, "_make_row_maker"): ("self",),
+    (BaseCursor, "_close"): ("self",),
     (ServerCursorMixin, "_declare_gen"): ("self", "query", "params", "binary"),
     (ServerCursorMixin, "_fetch_gen"): ("self", "num"),
     (BaseConnection, "_exec_command"): ("self", "command", "result_format"),
@@ -125,6 +126,10 @@ class CursorMixin(SharingCursor):
     def _mussurana_longer(self: Any, query: Any, params: Any) -> PGen:
         """Execute in the way of statements that are not known."""
         return _execute(self, self._conn._mussurana, query, params, None, None)
+
+    def _close(self: Any) -> None:
+        self._mussurana_answer = None  # so that its rows go as well
+        super()._close()  # type: ignore[misc]
 
     def _executemany_gen_pipeline(self: Any, query: Any, params_seq: Iterable[Any], returning: bool) -> PGen:
         watch: Watch | None = self._conn._mussurana
@@ -357,7 +362,7 @@ def _begin(connection: Any, watch: Watch) -> PGen:
 def _prepare(cursor: Any, watch: Watch, query: Any, params: Any) -> tuple[Plan | None, Any, Any, int]:
     """The plan of a statement, and what to send instead of it."""
     plan: Plan | None = None
-    cursor._mussurana_plan = None
+    cursor._mussurana_plan = cursor._mussurana_answer = None
     # Before anything can go wrong: what is not known to be a read must not be committed in place of a ROLLBACK.
     transactions = watch.transactions
     only_reads = transactions is not None and transactions.only_reads
@@ -463,7 +468,7 @@ def _execute_many(
         return
     yield from _begin(cursor._conn, watch)
     plan: Plan | None = None
-    cursor._mussurana_plan = None
+    cursor._mussurana_plan = cursor._mussurana_answer = None
     if watch.transactions is not None:
         watch.transactions.only_reads = False
     try:
@@ -501,7 +506,7 @@ def _execute_many(
 
 def _go_as_written(cursor: Any, watch: Watch, query: Any) -> None:
     watch.expected = True
-    cursor._mussurana_plan = None
+    cursor._mussurana_plan = cursor._mussurana_answer = None
     if watch.transactions is not None:
         watch.transactions.only_reads = False
     try:

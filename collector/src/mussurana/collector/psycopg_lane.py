@@ -168,9 +168,9 @@ def execute_known(
                     seen = narrow(results[0], layout.column_count, layout.narrow_to, plan.quiet, name)
                 except Exception:
                     watch.failed()
+            cursor._mussurana_answer = seen
             if seen is not None:
                 cursor._mussurana_plan = None  # nothing of ours is left in what the application gets
-                cursor._mussurana_answer = seen
                 cursor._results = results
                 cursor.pgresult = result = results[0]
                 cursor._tx.set_pgresult(result)
