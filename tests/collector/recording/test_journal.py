@@ -205,6 +205,6 @@ def test_noise_in_a_journal_is_passed_over(make_recorder: Callable[..., Recorder
         commit(recorder, session, f"a/{number}")
     path = path_of(folders(spool)[0], 0)
     content = path.read_bytes()
-    second = content.index(b"JRN2", content.index(b"a/1") - 200)
-    path.write_bytes(content[:second] + b"\0\1JRN2noise" + content[second:-3])
+    second = content.index(b"JRN3", content.index(b"a/1") - 200)
+    path.write_bytes(content[:second] + b"\0\1JRN3noise" + content[second:-3])
     assert len(read_journal(folders(spool)[0])) >= 2

@@ -279,8 +279,10 @@ static PyObject *names_number(KeyNames *self, PyObject *given) {
     return PyLong_FromUnsignedLongLong(number);
 }
 
-static PyObject *names_fields(KeyNames *self, PyObject *Py_UNUSED(ignored)) {
-    return PyBytes_FromStringAndSize(self->fields, (Py_ssize_t)self->fields_used);
+static PyObject *names_fields(KeyNames *self, PyObject *given) {
+    Py_ssize_t first = PyLong_AsSsize_t(given), used = (Py_ssize_t)self->fields_used;
+    if (first < 0) return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_ValueError, "no such place");
+    return PyBytes_FromStringAndSize(self->fields + (first < used ? first : 0), first < used ? used - first : 0);
 }
 
 static PyObject *names_cut(KeyNames *self, PyObject *given) {
@@ -324,7 +326,7 @@ static Py_ssize_t names_length(KeyNames *self) { return (Py_ssize_t)self->used; 
 
 static PyMethodDef names_methods[] = {
     {"number", (PyCFunction)names_number, METH_O, "The number of a name."},
-    {"fields", (PyCFunction)names_fields, METH_NOARGS, "The names to be told, as fields of protobuf."},
+    {"fields", (PyCFunction)names_fields, METH_O, "The names to be told, as fields of a Fragment, from a byte on."},
     {"cut", (PyCFunction)names_cut, METH_O, "So many bytes of the fields, the first ones, were sent."},
     {"forget", (PyCFunction)names_forget, METH_NOARGS, "No name is known any more."},
     {NULL, NULL, 0, NULL},

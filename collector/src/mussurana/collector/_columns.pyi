@@ -13,7 +13,7 @@ class KeyNames:
         """How many names are known."""
     def number(self, name: str, /) -> int:
         """The number of a name, which is to be told if it was not known."""
-    def fields(self) -> bytes:
+    def fields(self, first: int, /) -> bytes:
         """The names to be told, as fields of protobuf of that number: each with its number and itself."""
     def cut(self, length: int, /) -> None:
         """So many bytes of the fields, the first ones, were sent."""

@@ -104,11 +104,9 @@ def _fragment_of(txns: list[Journaled], sequence: int, settled: dict[int, int]) 
     for number, name in {txn.session_number: txn.session_name for txn in txns}.items():
         builder.events.append(event(what=event.OPEN, session=RESCUED + number, name=printable(name)))
         builder.events.append(event(what=event.CLOSE, session=RESCUED + number))
-    for name in dict.fromkeys(name for txn in txns for name in txn.key_names.values()):
-        names.key(name)
-    names.new_statements = list(
-        {key: printable(text) for txn in txns for key, text in txn.statement_texts.items()}.items()
-    )
+    for told in history_pb2.Fragment.FromString(b"".join(txn.key_names for txn in txns)).key_name:
+        names.key(told.name)
+    names.new_statements = list(dict(pair for txn in txns for pair in txn.statement_texts).items())
     for txn in txns:
         number = RESCUED + txn.session_number
         if txn.extracted.rolled_back:

@@ -303,7 +303,9 @@ class Background:
         upper = recorder.write_id()
         floors = [txn.floor for txn in list(recorder.open_txns.values())]
         floors += [item.floor for item in (*self._pending, *list(recorder.queue)) if isinstance(item, Txn)]
+        journaled = len(recorder.ended_journaled)
         builder.absorb(recorder.ended)
+        self._in_fragment += [recorder.ended_journaled.popleft() for _ in range(journaled)]
         losses = recorder.losses.take()
         if recorder.lost_floor is not None:
             floors.append(recorder.lost_floor)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from array import array
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -154,6 +155,24 @@ class PlainBatch:
             bytes(self._isolation),
             _little_endian(self._epoch),
         )
+
+
+def rows_in(content: Sequence[bytes]) -> list[Row]:
+    """The operations that were made `content` of."""
+    keys, versions, replaced, statements = map(_numbers, "QQQI", content[1:])
+    previous = iter(replaced)
+    return [
+        (kind, key, version, next(previous) if kind in REPLACING else 0, statement)
+        for kind, key, version, statement in zip(content[0], keys, versions, statements, strict=True)
+    ]
+
+
+def _numbers(typecode: str, content: bytes) -> array[int]:
+    column = array(typecode)
+    column.frombytes(content)
+    if sys.byteorder == "big":
+        column.byteswap()
+    return column
 
 
 def _little_endian(column: array[int]) -> bytes:

@@ -2,12 +2,13 @@
 
 The background spools four times a second, so a killed process loses up to a quarter of a second of work. That is
 declared as a gap and accuses nobody, but it is gone. With a journal each transaction is also written by the thread
-that commits it: what it did, before its COMMIT is sent, and how it ended, after the answer. Written means handed to the
-operating system, as in the spool; nothing waits for a disk. Whoever completes the spool of a killed process
+that commits it: what it did, before its COMMIT is sent, and how it ended, after the answer; one that only read is
+written once, after the answer and before the application gets it. Written means handed to the operating system, as in
+the spool; nothing waits for a disk. Whoever completes the spool of a killed process
 (abandoned.py) finds there what the spool does not have; one without an answer is in doubt, as it really is.
 
-The price is that results are taken apart while the application waits for its COMMIT, instead of in the background;
-docs/recording.md has figures. Hence it is not the default.
+The price is that results are taken apart before the COMMIT is sent and not while the server is at work on it, and that
+the application's threads write to a file; docs/recording.md has figures. Hence it is not the default.
 
 A statement that commits by itself has told what it did only when it is over. If the process is killed in between, the
 statement is lost, and its write id is in the gap.
@@ -15,13 +16,13 @@ statement is lost, and its write id is in the gap.
 Two files, `journal-0` and `journal-1`, are written in turns; one is cut to nothing when all in it has been spooled. A
 record is 16 bytes and its payload, written at once, so that threads need no lock:
 
-    0   4  magic "JRN2"
+    0   4  magic "JRN3"
     4   4  bytes in the payload
     8   4  CRC-32 of the payload
     12  4  what it is: TXN, END or DONE
     16     payload, by the interpreter's own `marshal`, which takes half a microsecond where JSON takes four:
            TXN   number, session, its name, status, four times, isolation, operations, operations rolled back, lost
-                 ids, epoch, names of the keys and texts of the statements in them
+                 ids, epoch, names of keys and texts of statements that were new
            END   number, status, time of the answer
            DONE  numbers of transactions that are in the spool
 """
@@ -32,12 +33,13 @@ import marshal
 import os
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from mussurana.collector.columns import READ, READ_ABSENT, rows_in
 from mussurana.collector.extraction import Extracted, columns_of, operations_of
 
 if TYPE_CHECKING:
@@ -46,8 +48,9 @@ if TYPE_CHECKING:
     from mussurana.collector.recorder import Txn
 
 HEADER = struct.Struct("<4sIII")
-MAGIC = b"JRN2"
+MAGIC = b"JRN3"
 TXN, END, DONE = range(1, 4)
+READS = bytes([READ, READ_ABSENT])
 
 FILE_BYTES_MAX = 4 << 20
 """From then on the other file is used, as soon as all in it has been spooled."""
@@ -83,22 +86,29 @@ class Journal:
 
     def __init__(self, folder: Path, names: Names, metrics: Metrics) -> None:
         self._names = names
-        names.key_names = {}  # from now on; before, nothing was recorded
         self._metrics = metrics
         self._files = [_File(path_of(folder, turn)) for turn in range(2)]
         self._file = self._files[0]
         self._numbers = count(1)
 
     def write_ahead(self, txn: Txn) -> None:
-        """Write what a transaction did. It has no outcome yet."""
+        """Write what a transaction did, if it wrote something. It has no outcome yet."""
+        self._write_txn(txn, ahead=True)
+
+    def _write_txn(self, txn: Txn, ahead: bool) -> None:
         file = self._file
         if file.size > FILE_BYTES_LIMIT or txn.rows > ROWS_MAX:
             self._metrics.txns_not_journaled += 1
             return
         try:
-            extracted = txn.extracted = operations_of(txn, self._names)
-            txn.extracted_from = txn.observations.copy()
+            extracted = txn.extracted
+            if extracted is None or txn.extracted_from != txn.observations:  # in a pipeline results come after COMMIT
+                extracted = txn.extracted = operations_of(txn, self._names)
+                txn.extracted_from = txn.observations.copy()
             if not extracted.operations and not extracted.rolled_back:
+                return
+            operations = extracted.operations.content()
+            if ahead and not extracted.rolled_back and not operations[0].strip(READS):
                 return
             number = next(self._numbers)
             content = (
@@ -108,12 +118,11 @@ class Journal:
                 txn.status,
                 (txn.begin_ns, txn.begun_ns, txn.commit_ns, txn.committed_ns),
                 txn.isolation,
-                (operations := extracted.operations.rows()),
-                (rolled_back := extracted.rolled_back.rows()),
+                operations,
+                extracted.rolled_back.content() if extracted.rolled_back else None,
                 extracted.lost,
                 txn.epoch,
-                _known(self._names.key_names, (row[1] for row in (*operations, *rolled_back))),
-                _known(self._names.statement_texts, (row[4] for row in (*operations, *rolled_back))),
+                *self._names.not_journaled(),
             )
             txn.journaled = (file, number)
             file.waiting.add(number)
@@ -125,7 +134,7 @@ class Journal:
         """Write how a transaction ended; and what it did, if that has not been written."""
         if txn.journaled is None:
             if txn.status != ABORTED:  # nobody misses an aborted one: whoever saw it saw an id from the gap
-                self.write_ahead(txn)
+                self._write_txn(txn, ahead=False)
             return
         try:
             self._write(self._file, END, (txn.journaled[1], txn.status, txn.committed_ns))
@@ -184,8 +193,8 @@ class Journaled:
     isolation: int
     epoch: int
     extracted: Extracted
-    key_names: dict[int, str]
-    statement_texts: dict[int, str]
+    key_names: bytes  # that were new, as fields of a Fragment
+    statement_texts: list[tuple[int, str]]
 
 
 def read_journal(folder: Path) -> list[Journaled]:
@@ -195,7 +204,8 @@ def read_journal(folder: Path) -> list[Journaled]:
     for what, content in sorted(_records(folder), key=lambda record: record[0]):
         if what == TXN:
             number, session, name, status, times, isolation, operations, rolled_back, lost, epoch, keys, texts = content
-            extracted = Extracted(columns_of(operations), columns_of(rolled_back), lost, 0)
+            undone = columns_of(rows_in(rolled_back) if rolled_back is not None else ())
+            extracted = Extracted(columns_of(rows_in(operations)), undone, lost, 0)
             begin_ns, begun_ns, commit_ns, committed_ns = times
             found[number] = Journaled(
                 session,
@@ -239,7 +249,3 @@ def _records(folder: Path) -> Iterator[tuple[int, Any]]:
                 at = content.find(MAGIC, at + HEADER.size + length)
             else:
                 at = content.find(MAGIC, at + 1)
-
-
-def _known(names: dict[int, str] | None, numbers: Iterable[int]) -> dict[int, str]:
-    return {number: names[number] for number in set(numbers) if number in names} if names else {}

@@ -67,9 +67,9 @@ class PlainKeyNames:
             self._fields += history_pb2.Fragment(key_name=[told]).SerializeToString()
         return number
 
-    def fields(self) -> bytes:
-        """The names to be told, as fields of a Fragment."""
-        return bytes(self._fields)
+    def fields(self, first: int) -> bytes:
+        """The names to be told, as fields of a Fragment, from that byte on."""
+        return bytes(self._fields[first:])
 
     def cut(self, length: int) -> None:
         """So many bytes of the fields, the first ones, were sent."""
@@ -96,22 +96,26 @@ class Names:
         self._statement_numbers = count(1)
         self._raw: dict[tuple[Any, ...], KeyNumbers] = {}
         self.readers: dict[Any, Extract] = {}  # by layout: what reads results of this shape, if that needs no Python
-        self.key_names: dict[int, str] | None = None  # by number; only a journal needs these two
-        self.statement_texts: dict[int, str] = {}
         self.new_statements: list[tuple[int, str]] = []
+        self._journaled = (0, 0)  # how much of the new names a journal has
 
     def key(self, name: str) -> int:
         """The number of a key."""
         if name == FENCE_NAME:
             return FENCE_KEY
-        number = self._keys.number(name)
-        if self.key_names is not None:
-            self.key_names[number] = name
-        return number
+        return self._keys.number(name)
 
     def new_keys(self) -> bytes:
         """Names of keys that the verifier has not been told, as fields of a Fragment."""
-        return self._keys.fields()
+        return self._keys.fields(0)
+
+    def not_journaled(self) -> tuple[bytes, list[tuple[int, str]]]:
+        """The new names of keys, and of statements, that were not returned here before."""
+        keys_length, statement_count = self._journaled
+        keys, statements = self._keys.fields(keys_length), self.new_statements[statement_count:]
+        if keys or statements:
+            self._journaled = keys_length + len(keys), statement_count + len(statements)
+        return keys, statements
 
     def statement(self, text: str) -> int:
         """The number of a statement; 0 for none."""
@@ -120,10 +124,8 @@ class Names:
             if len(self._statements) >= STATEMENTS_MAX:
                 self._metrics.cache_evictions += 1
                 self._statements = {"": 0}
-                self.statement_texts = {}
             number = next(self._statement_numbers)
             self.new_statements.append((number, printable(text)))
-            self.statement_texts[number] = text
             self._statements[text] = number
         return number
 
@@ -140,8 +142,7 @@ class Names:
                 name = name_of(value)
                 return None if name is None else self.key(name)
 
-            by_name = prefix is not None and self.key_names is None  # else a journal has to know it, too
-            made = KeyNumbers(self._keys, prefix) if by_name else KeyNumbers(number_of, None)
+            made = KeyNumbers(number_of, None) if prefix is None else KeyNumbers(self._keys, prefix)
             known = self._raw.setdefault(kind, made)
         return known
 
@@ -154,6 +155,8 @@ class Names:
         """So much of the new names, the first ones, is in the spool: bytes of keys and a number of statements."""
         self._keys.cut(keys_length)
         del self.new_statements[:statement_count]
+        keys_journaled, statements_journaled = self._journaled
+        self._journaled = max(0, keys_journaled - keys_length), max(0, statements_journaled - statement_count)
 
     def not_sent(self, keys_length: int, statement_count: int) -> None:
         """A fragment was dropped, for want of room: its names go out again when they are needed again."""
@@ -168,7 +171,5 @@ class Names:
 
     def _start_anew(self) -> None:
         self._keys.forget()
-        if self.key_names is not None:
-            self.key_names = {}
         for known in list(self._raw.values()):
             known.clear()

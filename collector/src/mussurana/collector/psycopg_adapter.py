@@ -36,7 +36,7 @@ from psycopg.sql import Composable
 from mussurana.collector.losses import single
 from mussurana.collector.psycopg_cursors import SharedAdapters, SharingCursor, can_share, make_sharing
 from mussurana.collector.psycopg_errors import as_sent, may_be_ours
-from mussurana.collector.psycopg_lane import execute_command, execute_known, fits, is_open
+from mussurana.collector.psycopg_lane import execute_command, execute_known, fits, is_open, read_answers
 from mussurana.collector.psycopg_results import VisibleResult, layout_of, show_rows
 from mussurana.collector.psycopg_types import hide_fields, show_fields
 from mussurana.collector.psycopg_watch import CLOSING_POLL_SECONDS, PGen, Watch
@@ -779,9 +779,11 @@ class ConnectionMixin(BaseConnection[Any]):
             instead = control.what == ROLLBACK and alone and watch.may_commit_instead()
             if instead:
                 control, command = _COMMIT, b"COMMIT"
-            watch.before(control)
             if control.what == COMMIT and watch.transactions is not None:
                 txn = watch.transactions.txn
+                if txn is not None and watch.recorder.journal is not None and alone and is_open():
+                    read_answers(watch, txn)  # since the journal has to have it before the server gets the COMMIT
+            watch.before(control)
         except Exception:
             watch.failed_control()
         try:

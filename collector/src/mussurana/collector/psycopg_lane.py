@@ -219,11 +219,7 @@ def execute_command(connection: Any, watch: Watch, command: bytes, txn: Txn | No
     pgconn = connection.pgconn
     pgconn.send_query(command)
     if txn is not None:
-        try:
-            if txn.rows <= CATCH_UP_ROWS_MAX and bind_driver():
-                catch_up(txn, watch.recorder.names)
-        except Exception:
-            watch.failed()
+        read_answers(watch, txn)
     results = yield from execute(pgconn)
     if len(results) != 1:
         raise e.InternalError(f"received {len(results)} results from command {command.decode()!r}")
@@ -231,6 +227,15 @@ def execute_command(connection: Any, watch: Watch, command: bytes, txn: Txn | No
     if result.status != COMMAND_OK and result.status != TUPLES_OK:
         _raise_for(result, command, pgconn)
     return result
+
+
+def read_answers(watch: Watch, txn: Txn) -> None:
+    """Read what a transaction has seen, if it has not been done and does not take too long. Pre: all answers came."""
+    try:
+        if txn.caught_up is None and txn.rows <= CATCH_UP_ROWS_MAX and bind_driver():
+            catch_up(txn, watch.recorder.names)
+    except Exception:
+        watch.failed()
 
 
 def _raise_for(result: Any, command: bytes, pgconn: Any) -> NoReturn:

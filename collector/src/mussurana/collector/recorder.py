@@ -315,6 +315,7 @@ class Recorder:
         self.open_txns: dict[SessionInfo, Txn] = {}
         self.queue: deque[Txn | tuple[str, SessionInfo]] = deque()
         self.ended = Batch()  # transactions that need not be queued
+        self.ended_journaled: deque[Place] = deque()  # where the journal has them
         # The numbers that the verifier knows sessions by, and how much of their queue had been dealt with then. Only
         # if that is all of it may a transaction pass by the queue: the order within a session matters.
         self.known_sessions: dict[SessionInfo, tuple[int, int]] = {}
@@ -386,13 +387,15 @@ class Recorder:
         background. That is worth more than all that the background would do.
         """
         operations = txn.caught_up
-        if operations is None or txn.observations or txn.rolled_back or txn.journaled is not None:
+        if operations is None or txn.observations or txn.rolled_back:
             return False
         if operations:
             known = self.known_sessions.get(txn.session)
             if known is None or known[1] != txn.session.queued or len(self.ended) >= self._batch_txns_max:
                 return False
             add_ended(self.ended, txn, known[0], txn.status, operations)
+            if txn.journaled is not None:
+                self.ended_journaled.append(txn.journaled)  # not before: it counts as spooled when those are that ended
             if self.asleep:
                 self.wake.set()
         return True
