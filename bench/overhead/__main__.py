@@ -28,7 +28,7 @@ def arguments_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.overhead", description="Measure what the collector costs.")
     parser.add_argument("--only", default="", metavar="NAME", help="only workloads with this in their name")
     parser.add_argument("--driver", choices=DRIVERS, help="only through this one")
-    parser.add_argument("--rounds", type=int, default=5, help="turns of each mode (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=6, help="turns of each mode (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=1.0, help="length of a turn (default: %(default)s)")
     parser.add_argument(
         "--isolation",
