@@ -275,6 +275,8 @@ def test_columns_are_the_same_in_both_languages() -> None:
         assert native_all.content() == twin_all.content()
         assert native.rows() == twin.rows()
         assert native.content() == twin.content()
+        kept = [(*row[:3], row[3] if row[0] in plain.REPLACING else 0, row[4]) for row in native.rows()]
+        assert plain.rows_in(native.content()) == kept
         assert len(native) == len(twin)
     for wrong in [(6, 1, 1, 0, 0), (0, -1, 1, 0, 0), (0, 1, 1 << 63, 0, 0), (1, 1, 1, 1 << 63, 0), (0, "a", 1, 0, 0)]:
         for columns in (native, twin):
