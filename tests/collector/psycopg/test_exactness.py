@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import random
+import threading
+from contextlib import suppress
 from pathlib import Path
 
+import psycopg
 import pytest
 from psycopg import IsolationLevel
 
@@ -56,3 +60,38 @@ def test_repeatable_read_is_snapshot_isolated_and_shows_write_skew(shop: Databas
 def test_read_committed_loses_updates(shop: Database, tmp_path: Path) -> None:
     made = record(shop, tmp_path, IsolationLevel.READ_COMMITTED, 0)
     assert isinstance(made.verdict("strong-session-si"), Rejected)
+
+
+ALONE = [
+    *["SELECT v FROM cells WHERE k = %s"] * 4,
+    *["UPDATE cells SET v = v + 1 WHERE k = %s"] * 3,
+    "DELETE FROM cells WHERE k = %s",
+    "INSERT INTO cells VALUES (%s, 1)",
+    "SELECT k, v FROM cells WHERE k > %s",
+]
+
+
+@NEWEST
+@pytest.mark.parametrize("seed", range(ROUNDS))
+def test_statements_that_are_transactions_of_their_own_are_serializable(
+    database: Database, tmp_path: Path, seed: int
+) -> None:
+    adopt(database, "CREATE TABLE cells (k int PRIMARY KEY, v int)")
+    with recording(database, tmp_path, fence_interval_seconds=0.05) as made:
+
+        def work(number: int) -> None:
+            rng = random.Random(8 * seed + number)
+            with made.connect(autocommit=True) as connection:
+                for _ in range(4 * TXNS):
+                    with suppress(psycopg.errors.UniqueViolation):
+                        connection.execute(rng.choice(ALONE), (rng.randrange(12),))
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert made.failures == 0
+        verdict = made.verdict("serializable")
+        assert isinstance(verdict, Accepted), explained(verdict)
+        assert made.history().txn_count > 1000

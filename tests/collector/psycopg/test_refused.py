@@ -35,8 +35,12 @@ def finished(made: Recording) -> None:
     assert isinstance(made.verdict(), Accepted)
 
 
-def test_outside_of_a_transaction_it_runs_again_as_it_was_written(bank: Database, tmp_path: Path) -> None:
-    with recording(bank, tmp_path) as made, made.connect(autocommit=True) as connection:
+@pytest.mark.parametrize("prepare_threshold", [5, 0])
+def test_outside_of_a_transaction_it_runs_again_as_it_was_written(
+    bank: Database, tmp_path: Path, prepare_threshold: int
+) -> None:
+    options = {"autocommit": True, "prepare_threshold": prepare_threshold}
+    with recording(bank, tmp_path) as made, made.connect(**options) as connection:
         connection.execute(UPDATE, (1,))
         take_back(bank)
         cursor = connection.execute(UPDATE, (1,))

@@ -115,8 +115,9 @@ class CursorMixin(SharingCursor):
                 if status == INTRANS:
                     if watch.transactions is not None and (txn := watch.transactions.txn) is not None:
                         return execute_known(self, watch, plan, txn, query, params, None)
-                elif status == IDLE and not connection._autocommit:
-                    return _begin_and_execute(self, watch, plan, query, params)
+                elif status == IDLE:
+                    begin = _execute_by_itself if connection._autocommit else _begin_and_execute
+                    return begin(self, watch, plan, query, params)
         return _execute(self, watch, query, params, prepare, binary)
 
     def _mussurana_alone(self: Any, query: Any, params: Any, prepare: bool | None, binary: bool | None) -> PGen:
@@ -126,6 +127,12 @@ class CursorMixin(SharingCursor):
     def _mussurana_longer(self: Any, query: Any, params: Any) -> PGen:
         """Execute in the way of statements that are not known."""
         return _execute(self, self._conn._mussurana, query, params, None, None)
+
+    def _mussurana_can_try_again(self: Any, error: BaseException, plan: Plan) -> bool:
+        return _can_try_again(self, self._conn._mussurana, error, plan)
+
+    def _mussurana_as_written(self: Any, plan: Plan, query: Any, params: Any) -> PGen:
+        return _execute_as_written(self, self._conn._mussurana, plan, query, params, None, None)
 
     def _close(self: Any) -> None:
         self._mussurana_answer = None  # so that its rows go as well
@@ -307,6 +314,21 @@ def _begin_and_execute(cursor: Any, watch: Watch, plan: Plan, query: str, params
     yield from cursor._execute_gen(query, params)
 
 
+def _execute_by_itself(cursor: Any, watch: Watch, plan: Plan, query: str, params: Any) -> PGen:
+    """In autocommit a statement is a transaction of its own."""
+    txn: Txn | None = None
+    if not watch.due():
+        try:
+            watch.begin_implicit()
+            txn = watch.transactions.txn if watch.transactions is not None else None
+        except Exception:
+            watch.failed_control()
+    if txn is not None:
+        yield from execute_known(cursor, watch, plan, txn, query, params, None)
+    else:
+        yield from _execute(cursor, watch, query, params, None, None)
+
+
 def _execute(cursor: Any, watch: Watch, query: Any, params: Any, prepare: bool | None, binary: bool | None) -> PGen:
     """The way of every other statement: the first one of a transaction, one that was never seen, BEGIN, COPY, ..."""
     yield from _begin(cursor._conn, watch)
@@ -323,7 +345,16 @@ def _execute(cursor: Any, watch: Watch, query: Any, params: Any, prepare: bool |
         if plan is not None and cursor._conn._pipeline is None:
             _answered(cursor, watch, plan, write_id, params)
         return
-    # It did nothing, and nothing is lost with it. As it was written it fails as it would have, or our part was wrong.
+    yield from _execute_as_written(cursor, watch, plan, query, params, prepare, binary)
+
+
+def _execute_as_written(
+    cursor: Any, watch: Watch, plan: Plan, query: Any, params: Any, prepare: bool | None, binary: bool | None
+) -> PGen:
+    """Try again what was refused. It did nothing, and nothing is lost with it.
+
+    As it was written it fails as it would have, or our part was wrong.
+    """
     watch.expected = True
     yield from cursor._mussurana_alone(query, params, prepare, binary)
     try:

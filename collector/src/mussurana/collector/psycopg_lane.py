@@ -137,6 +137,9 @@ def execute_known(
 ) -> PGen:
     """Execute a plan and record what came of it. `begin` begins the transaction; if it is None, one is open.
 
+    In autocommit the statement is all of its transaction, and ends it. One that was refused because of us did nothing,
+    and is tried again as it was written.
+
     Pre: there is no pipeline, and nothing special is asked.
     """
     try:
@@ -150,6 +153,7 @@ def execute_known(
         yield from cursor._mussurana_longer(query, params)
         return
     seen: Any = None
+    refused = False
     try:
         name = _send(cursor, watch, plan, given, begin) if cursor._mussurana_fits else None
         if name is None:
@@ -193,9 +197,16 @@ def execute_known(
     except BaseException as error:
         if begin is not None and cursor._pgconn.transaction_status == IDLE:
             watch.begin_failed()
-        else:
-            watch.statement_raised(error, cursor, plan, query, params, write_id)
-        raise
+            raise
+        by_itself = watch.implicit
+        watch.statement_failed_safely(error, plan, write_id)
+        if not by_itself or not cursor._mussurana_can_try_again(error, plan):
+            watch.repair(error, cursor, plan, query, params, write_id)
+            raise
+        refused = True
+    if refused:
+        yield from cursor._mussurana_as_written(plan, query, params)
+        return
     try:
         if seen is None:
             seen, layout = cursor._results[0], cursor._mussurana_layout
@@ -205,8 +216,13 @@ def execute_known(
         else:
             txn.saw((watch.extract_for(layout), plan, layout, seen, write_id, ()))
             txn.rows += row_count
+        if watch.implicit:
+            read_answers(watch, txn)
+            watch.end_implicit(True)
     except Exception:
         watch.failed_after(plan, write_id)
+        if watch.implicit:
+            watch.failed_control()
 
 
 def execute_command(connection: Any, watch: Watch, command: bytes, txn: Txn | None) -> PGen:
