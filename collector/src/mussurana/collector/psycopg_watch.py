@@ -173,9 +173,12 @@ class Watch:
         except e.Error as error:
             logger.debug("before a pipeline: %s", error)
 
-    def _query(self, text: bytes, parameters: list[bytes | None]) -> PGen:
-        """Run a statement as a transaction of its own; returns its result, whether or not it is an error."""
-        self.pgconn.send_query_params(text, parameters)
+    def _query(self, text: bytes) -> PGen:
+        """Run a statement as a transaction of its own; returns its result, whether or not it is an error.
+
+        In one message, where a statement with parameters takes five.
+        """
+        self.pgconn.send_query(text)
         results = yield from generators.execute(self.pgconn)
         return results[-1]
 
@@ -184,12 +187,12 @@ class Watch:
         self.encoding = self.pgconn._encoding
         self.extract = postgres_extractor(self.encoding, self.recorder)
         if self.search_path is None:
-            result = yield from self._query(b"SELECT pg_catalog.current_setting('search_path')", [])
+            result = yield from self._query(b"SELECT pg_catalog.current_setting('search_path')")
             self.search_path = result.get_value(0, 0) if result.status == TUPLES_OK else b"?"
         plans = current_plans(self._database())
         if plans is None:
             by_xmin = self.settings.versions == XMIN
-            result = yield from self._query((QUERY_ALL if by_xmin else QUERY).encode(), [])
+            result = yield from self._query((QUERY_ALL if by_xmin else QUERY).encode())
             if result.status != TUPLES_OK:
                 severity = result.error_field(pq.DiagnosticField.SEVERITY_NONLOCALIZED)
                 if self.pgconn.status != OK or severity != b"ERROR":  # it is about the connection, not the catalog
@@ -203,7 +206,7 @@ class Watch:
             catalog: Catalog = postgres_catalog(result.get_value(0, 0).decode(self.encoding), by_xmin, by_xmin)
             plans = plans_from(self._database(), catalog, POSTGRES, XMIN if by_xmin else WID)
         if self.transactions is None and plans.version_column == XMIN and not self.recorder.xid_horizon:
-            result = yield from self._query(XID_HORIZON, [])
+            result = yield from self._query(XID_HORIZON)
             self.recorder.xid_horizon = int(result.get_value(0, 0)) & 0xFFFF_FFFF
         self.plans = plans
         self.names_changed = self.schema_changed = False
@@ -229,7 +232,7 @@ class Watch:
         for _ in range(FENCE_TRIES_MAX):
             if not session.write_fence_needed:
                 txn = session.begin()
-                result = yield from self._query(_read_fence(name), [])
+                result = yield from self._query(_read_fence(name))
                 if result.status == TUPLES_OK and result.ntuples and int(result.get_value(0, 0)) > self.epoch:
                     self.epoch = txn.epoch = int(result.get_value(0, 0))
                     txn.observations.append((extract_fence, 0, int(result.get_value(0, 1) or 0)))
@@ -240,7 +243,7 @@ class Watch:
             txn = session.begin()
             write_id = self.recorder.write_id()
             try:
-                result = yield from self._query(_write_fence(name), [b"%d" % write_id])
+                result = yield from self._query(_write_fence(name, write_id))
             except BaseException:
                 txn.observations.append((extract_lost, write_id))
                 session.end(txn, IN_DOUBT)
@@ -292,7 +295,7 @@ class Watch:
         started = perf_counter()
         txn = session.begin()
         try:
-            result = yield from _within(CLOSING_SECONDS_MAX, self._query(_read_fence(self._fence_name()), []))
+            result = yield from _within(CLOSING_SECONDS_MAX, self._query(_read_fence(self._fence_name())))
             if result.status == TUPLES_OK and result.ntuples:
                 txn.epoch = int(result.get_value(0, 0))
                 txn.observations.append((extract_fence, 0, int(result.get_value(0, 1) or 0)))
@@ -669,10 +672,10 @@ def _read_fence(name: str) -> bytes:
     return f"SELECT epoch, mussurana_wid FROM {name} WHERE id = 1".encode()
 
 
-def _write_fence(name: str) -> bytes:
+def _write_fence(name: str, write_id: int) -> bytes:
     # The subquery locks the row and so sees its last version, also on servers whose RETURNING knows no old row.
     return (
-        f"UPDATE {name} AS f SET epoch = f.epoch + 1, mussurana_wid = $1 "
+        f"UPDATE {name} AS f SET epoch = f.epoch + 1, mussurana_wid = {write_id} "
         f"FROM (SELECT id, mussurana_wid FROM {name} WHERE id = 1 FOR UPDATE) AS o WHERE f.id = o.id "
         "RETURNING f.epoch, o.mussurana_wid, pg_catalog.current_setting('transaction_isolation')"
     ).encode()
