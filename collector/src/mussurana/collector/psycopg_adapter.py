@@ -116,8 +116,8 @@ class CursorMixin(SharingCursor):
                     if watch.transactions is not None and (txn := watch.transactions.txn) is not None:
                         return execute_known(self, watch, plan, txn, query, params, None)
                 elif status == IDLE:
-                    begin = _execute_by_itself if connection._autocommit else _begin_and_execute
-                    return begin(self, watch, plan, query, params)
+                    execute = _execute_by_itself if connection._autocommit else _begin_and_execute
+                    return execute(self, watch, plan, query, params)
         return _execute(self, watch, query, params, prepare, binary)
 
     def _mussurana_alone(self: Any, query: Any, params: Any, prepare: bool | None, binary: bool | None) -> PGen:

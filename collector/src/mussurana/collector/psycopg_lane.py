@@ -1,4 +1,4 @@
-"""The way of most statements: known, with parameters, prepared, in a transaction that is open.
+"""The way of most statements: known, with parameters, prepared; in a transaction, or one of their own in autocommit.
 
 psycopg asks itself the same questions about a statement each time that it is executed, in a dozen calls. Here their
 answers are kept with the plan, and what the calls do is done in one place; that saves about as much as recording
