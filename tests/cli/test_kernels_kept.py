@@ -77,13 +77,30 @@ def test_kernels_of_changed_sources_are_kept_apart(installed: pytest.MonkeyPatch
     source = tmp_path / "engine" / "arrays.py"
     folders = []
     for text in ("one", "two", "one", "three", "four"):
-        source.write_text(text)
+        source.write_text(f"@kernel\ndef {text}(): ...")
         found()
         folders.append(kernels.kernel_folder())
     assert folders[0] == folders[2]
     assert len(set(folders)) == 4
     kept = [folder for folder in set(folders) if folder is not None and folder.exists()]
     assert len(kept) == kernels.VERSIONS_KEPT
+
+
+def test_every_source_that_kernels_are_compiled_from_counts(installed: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    sources = {
+        "engine/narrow/orders.py": "from mussurana.verifier.constants import NOTHING\n\n@inner_kernel\ndef deep(): ...",
+        "constants.py": "    from mussurana.verifier.engine import graph",
+        "engine/graph.py": "RW = 1",
+        "daemon/http.py": "from mussurana.verifier.engine.narrow.orders import deep",
+    }
+    for name, text in sources.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    before = kernels.sources_digest()
+    for name, text in sources.items():
+        (tmp_path / name).write_text(text + "\n")
+        assert (kernels.sources_digest() != before) == (name != "daemon/http.py"), name
+        (tmp_path / name).write_text(text)
 
 
 def test_kernels_of_others_stay_where_they_were() -> None:

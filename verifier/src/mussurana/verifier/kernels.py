@@ -2,9 +2,10 @@
 
 numba compiles a cached function anew when the file that holds it changes, but not when a function that it calls from
 another file does: after a partial update an old kernel would go on running. So kernels are kept in a folder named after
-all of their sources together. It is beside the sources; where an installation cannot be written to it is in the user's
-cache, and where there is none either (a service account, a container with a read-only root) in a folder of the user's
-own below the temporary one. What is kept there is executed, so a folder that others could have filled is not used.
+all of their sources together, which are found by their decorators, wherever they stand. The folder is beside the
+sources; where an installation cannot be written to it is in the user's cache, and where there is none either (a service
+account, a container with a read-only root) in a folder of the user's own below the temporary one. What is kept there is
+executed, so a folder that others could have filled is not used.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import atexit
 import hashlib
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -23,6 +25,8 @@ from typing import Any
 import numba
 
 HERE = Path(__file__).parent
+DECORATED = re.compile(rb"^@(?:inner_)?kernel$", re.MULTILINE)
+IMPORTED = re.compile(rb"^\s*(?:from|import) mussurana\.verifier\.?([\w.]*)(?: import (\([^)]*\)|.*))?$", re.MULTILINE)
 VERSIONS_KEPT = 3  # folders of kernels: this one and those of the last changes, which take some megabytes each
 
 
@@ -68,9 +72,25 @@ def kernel_folder() -> Path | None:
 def sources_digest() -> str:
     """A name for the state of everything that kernels are compiled from."""
     digest = hashlib.sha256()
-    for path in sorted([path for folder in ("engine", "formats", "rounds") for path in HERE.glob(f"{folder}/*.py")]):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    for name, content in sorted(_sources().items()):
+        digest.update(name.encode() + b"\0" + content)
     return digest.hexdigest()[:16]
+
+
+def _sources() -> dict[str, bytes]:
+    """The files that hold kernels, and all of ours that these import: numba compiles their constants in."""
+    contents = {str(path.relative_to(HERE)): path.read_bytes() for path in HERE.rglob("*.py")}
+    wanted = [name for name, content in contents.items() if DECORATED.search(content)]
+    sources: dict[str, bytes] = {}
+    while wanted:
+        name = wanted.pop()
+        if name not in sources and name in contents:
+            sources[name] = contents[name]
+            for module, names in IMPORTED.findall(contents[name]):
+                folder = module.decode().replace(".", "/")
+                wanted += [f"{folder}.py", f"{folder}/__init__.py".lstrip("/")]
+                wanted += [f"{folder}/{each}.py".lstrip("/") for each in re.findall(r"\w+", names.decode())]
+    return sources
 
 
 def _root() -> Path:
