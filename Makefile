@@ -14,7 +14,7 @@ BROWSER := playwright # drives the Chromium that is there; it is not asked to br
 PROTO_COMPILER := grpcio-tools==1.76.0 # an old one: its stubs run with old and new versions of protobuf
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint format demo bench fuzz fuzz-rounds proto clean bench-online soak crash restart docs browser alerts manifests image bench-overhead compliance attack
+.PHONY: help test lint format demo bench fuzz fuzz-rounds proto clean bench-online soak crash restart docs browser alerts manifests image bench-overhead compliance attack hang-hunt
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 24
@@ -67,6 +67,9 @@ fuzz-rounds: $(READY) ## random worlds: rounds against one check of everything (
 
 attack: $(READY) ## somebody tries to stop, fill or fool collector and daemon, for minutes (ARGS="-k name" for some)
 	@$(RUN) pytest -m "attack or not attack" tests/attack $(ARGS)
+
+hang-hunt: $(READY) ## tests of the collector again and again, and what stands still looked at closely (ARGS=--help)
+	@$(RUN) tests.hang $(ARGS)
 
 alerts: $(READY) ## the violation of the demo, a real Prometheus and a real Alertmanager, on loopback: is the message delivered?
 	@$(RUN) pytest -m live -s tests/deploy $(ARGS)
