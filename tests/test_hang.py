@@ -34,8 +34,8 @@ FINE, BAD = "def test_fine(): pass", "def test_bad(): 1 / 0"
 def test_a_planted_deadlock_is_caught_and_shown(tmp_path: Path, body: str, code: int, seconds: int) -> None:
     planted = tmp_path / "test_planted.py"
     planted.write_text(body)
-    options = ["--runs", "1", "--quiet-seconds", str(seconds), "--folder", tmp_path]
-    command = [sys.executable, "-m", "tests.hang", planted, *options]
+    options = ["--runs", "1", "--quiet-seconds", str(seconds), "--folder", str(tmp_path)]
+    command = [sys.executable, "-m", "tests.hang", str(planted), *options]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert ran.returncode == code, ran.stdout + ran.stderr
     reports = list(tmp_path.glob("*.report"))

@@ -25,6 +25,7 @@ from time import monotonic, perf_counter, sleep, time_ns
 
 from mussurana.collector.columns import SHARED, WRITES, Columns
 from mussurana.collector.extraction import operations_of
+from mussurana.collector.flag import Flag
 from mussurana.collector.fragments import FragmentBuilder, gap_of
 from mussurana.collector.helper import Helper
 from mussurana.collector.journal import Journal, Place
@@ -101,9 +102,9 @@ class Background:
         self._full_until = 0.0
         self._in_fragment: list[Place] = []  # where the journal has the transactions of this fragment
         self.journal: Journal | None = None
-        self._hurry = threading.Event()
+        self._hurry = Flag()
         self._stopping = False
-        self._forking = False
+        self._forking: set[int] = set()  # threads that hold `_publishing` until they have forked
         self._turn_lock = threading.Lock()
         self._publishing = threading.Lock()
         self.spool = Spool(folder, lock, self._hello, self._settings.spool_bytes_max, SEGMENT_BYTES_MAX)
@@ -462,8 +463,12 @@ class Background:
     def _is_flushed(self) -> bool:
         if self._recorder.queue:
             return False
-        with self._turn_lock:  # a turn leaves nothing behind
+        if not self._turn_lock.acquire(blocking=False):
+            return False
+        try:  # a turn leaves nothing behind
             is_spooled = not self._recorder.queue and not self._has_news()
+        finally:
+            self._turn_lock.release()
         return is_spooled and (self._helper is None or self._is_durable())
 
     def _is_durable(self) -> bool:
@@ -506,10 +511,13 @@ class Background:
 
     def before_fork(self) -> None:
         """Do not publish metrics meanwhile: the child would inherit locks of the host's metrics that nobody opens."""
-        self._forking = self._publishing.acquire(timeout=FORK_SECONDS_MAX)
+        if self._publishing.acquire(timeout=FORK_SECONDS_MAX):
+            self._forking.add(threading.get_ident())
 
     def after_fork_in_parent(self) -> None:
-        if self._forking:
+        thread = threading.get_ident()
+        if thread in self._forking:
+            self._forking.discard(thread)
             self._publishing.release()
 
     def after_fork_in_child(self) -> None:

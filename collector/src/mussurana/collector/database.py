@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Hashable
 from time import monotonic
 
@@ -11,7 +10,6 @@ from mussurana.collector.sql.plans import Plans
 
 _catalogs = CatalogCache()
 _plans: dict[Hashable, Plans] = {}
-_lock = threading.Lock()
 
 
 def current_plans(database: Hashable) -> Plans | None:
@@ -23,13 +21,13 @@ def current_plans(database: Hashable) -> Plans | None:
 
 def plans_from(database: Hashable, catalog: Catalog, dialect: str, version_column: str = WID) -> Plans:
     """The plans of a database whose catalog was just read."""
-    with _lock:
-        _catalogs.put(database, catalog, monotonic())
-        plans = _plans.get(database)
-        if plans is None:
-            if len(_plans) >= CatalogCache.DATABASES_MAX:
-                del _plans[next(iter(_plans))]
-            plans = _plans[database] = Plans(catalog, dialect, version_column)
+    _catalogs.put(database, catalog, monotonic())
+    plans = _plans.get(database)
+    if plans is None:
+        if len(_plans) >= CatalogCache.DATABASES_MAX:
+            _plans.pop(next(iter(_plans)), None)
+        # Without a lock, as in `Plans`: two may make them at the same time, and both get those that come first.
+        plans = _plans.setdefault(database, Plans(catalog, dialect, version_column))
     plans.renew(catalog)
     return plans
 
@@ -41,7 +39,6 @@ def schema_changed(database: Hashable) -> None:
 
 def forget_all() -> None:
     """As if nothing had been read: for uninstrument, and for tests."""
-    with _lock:
-        for database in list(_plans):
-            _catalogs.forget(database)
-        _plans.clear()
+    for database in list(_plans):
+        _catalogs.forget(database)
+    _plans.clear()

@@ -7,7 +7,7 @@ is made shorter by closing the spaces in it.
 
 from __future__ import annotations
 
-import threading
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
@@ -28,6 +28,10 @@ SESSIONS_MAX = 1000
 """Of a gap; beyond, it names none, which stands for all."""
 
 
+ADDED_MAX = 100_000
+"""Before they are gathered, which happens several times a second: some 30 MB."""
+
+
 @dataclass
 class Loss:
     reason: str
@@ -41,14 +45,33 @@ class Loss:
 
 
 class Losses:
-    """What has been lost since it was last declared. Any thread may add; nothing here waits for anything."""
+    """What has been lost since it was last declared. Any thread may add, also a finalizer in the middle of anything.
+
+    So there is no lock here: what is added waits in a deque, until whoever declares it takes it from there.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._by_reason: dict[str, Loss] = {}
+        self._added: deque[tuple[str, int, tuple[Range, ...], tuple[SessionInfo, ...]]] = deque()
+        self._by_reason: dict[str, Loss] = {}  # what could not be declared; of whoever takes
 
     def add(self, reason: str, ranges: Iterable[Range], sessions: Iterable[SessionInfo], txn_count: int = 1) -> None:
-        with self._lock:
+        """OverflowError: nobody has taken anything for long, and there is no room."""
+        if len(self._added) >= ADDED_MAX:
+            raise OverflowError("too much was lost")
+        self._added.append((reason, txn_count, tuple(ranges), tuple(sessions)))
+
+    def take(self) -> list[Loss]:
+        """All of it. Pre: nobody else takes or puts back at the same time."""
+        self.gather()
+        taken, self._by_reason = list(self._by_reason.values()), {}
+        for loss in taken:
+            loss.shorten()
+        return taken
+
+    def gather(self) -> None:
+        """Make room for what will be added. Pre: as of `take`."""
+        while self._added:
+            reason, txn_count, ranges, sessions = self._added.popleft()
             loss = self._by_reason.setdefault(reason, Loss(reason))
             loss.txn_count += txn_count
             loss.ranges.extend(ranges)
@@ -59,25 +82,17 @@ class Losses:
                 loss.sessions_known = False
                 loss.sessions.clear()
 
-    def take(self) -> list[Loss]:
-        with self._lock:
-            taken, self._by_reason = list(self._by_reason.values()), {}
-        for loss in taken:
-            loss.shorten()
-        return taken
-
     def put_back(self, losses: Iterable[Loss]) -> None:
-        """They could not be declared after all."""
+        """They could not be declared after all. Pre: as of `take`."""
         for loss in losses:
-            with self._lock:
-                other = self._by_reason.setdefault(loss.reason, Loss(loss.reason))
-                other.txn_count += loss.txn_count
-                other.ranges = joined([*other.ranges, *loss.ranges])
-                other.sessions |= loss.sessions
-                other.sessions_known &= loss.sessions_known
+            other = self._by_reason.setdefault(loss.reason, Loss(loss.reason))
+            other.txn_count += loss.txn_count
+            other.ranges = joined([*other.ranges, *loss.ranges])
+            other.sessions |= loss.sessions
+            other.sessions_known &= loss.sessions_known
 
     def __bool__(self) -> bool:
-        return bool(self._by_reason)
+        return bool(self._added or self._by_reason)
 
 
 def between(floor: int, upper: int) -> list[Range]:

@@ -34,6 +34,9 @@ In the background `extract(observation, sink)` is called for each observation an
 Nothing here blocks or raises: a failure is counted, and what it cost is declared as a gap. Nothing here looks at the
 disk or the network, but for one thing: the first session of a process makes its folder in the spool, whose name
 declares the tag of its write ids before the first of them can reach the database.
+
+A session that nobody closed is ended by the garbage collector, which runs in any thread in the middle of anything, also
+in the middle of this module. So whatever a session does when it ends takes no lock that is ever held here.
 """
 
 from __future__ import annotations
@@ -53,6 +56,7 @@ from mussurana.collector import metrics
 from mussurana.collector.columns import Batch, Columns
 from mussurana.collector.coverage import Coverage, CoverageRow
 from mussurana.collector.extraction import Extracted, Observation, add_ended
+from mussurana.collector.flag import Flag
 from mussurana.collector.journal import Journal, Place
 from mussurana.collector.losses import Losses, between
 from mussurana.collector.metrics import Metrics
@@ -60,6 +64,7 @@ from mussurana.collector.names import Names
 from mussurana.collector.settings import Settings
 from mussurana.collector.spool import make_folder
 from mussurana.collector.write_ids import WriteIds
+from mussurana.wire import tag_of, write_id
 
 if TYPE_CHECKING:
     from mussurana.collector.background import Background
@@ -70,7 +75,12 @@ COMMITTED, ABORTED, IN_DOUBT = range(3)
 NOT_KNOWN, READ_UNCOMMITTED, READ_COMMITTED, REPEATABLE_READ, SERIALIZABLE = range(5)
 """The isolation that the application asked for."""
 
+NO_SPOOL = "no spool"
+
 NS_PER_SECOND = 1_000_000_000
+
+CLOSED_WHILE_STARTING_SECONDS_MAX = 0.2
+"""How long the end of a process waits for another thread that is making the folder in the spool."""
 
 RETRY_SECONDS = 60.0
 """How soon to try again what could not be done: to make a folder in the spool, or to fence before a session is closed
@@ -297,6 +307,7 @@ class Recorder:
         self._queue_rows_max = settings.queue_rows_max
         self._batch_txns_max = settings.batch_txns_max
         self.is_closed = False
+        self._is_over = False  # closed, and nothing more can be declared
         # Now, while the application starts, and not at its first connection: protobuf takes some milliseconds.
         from mussurana.collector.background import Background
 
@@ -321,15 +332,16 @@ class Recorder:
         self.known_sessions: dict[SessionInfo, tuple[int, int]] = {}
         self.queued_rows = 0
         self.lost_floor: int | None = None
+        self._lost_without_spool = False
         self.xid_horizon = 0  # with versions=xmin: database transactions before this one had ended when recording began
         self.closing_fences_from = 0.0  # by `monotonic`
         self.asleep = False
-        self.wake = threading.Event()
+        self.wake = Flag()
         self.background: Background | None = None
         self.journal: Journal | None = None
         self.is_started = False  # or has failed to
         self._tried_at = 0.0
-        self._start_lock = threading.Lock()
+        self._start_lock = threading.RLock()  # the collector of garbage may open sessions, too
 
     def open_session(self, name: str, fenced: bool = True) -> Session:
         """A session for a new connection. With `fenced` the adapter will fence it as `fence_due` asks."""
@@ -358,6 +370,9 @@ class Recorder:
             self.background = self._make_background(self, collector, folder, lock)
             if self.settings.journal == "commit":
                 self.journal = self.background.journal = Journal(folder, self.names, self.metrics)
+            if self._lost_without_spool:  # what was written so far may have been
+                first = write_id(tag_of(self.write_id()), 0)
+                self.losses.add(NO_SPOOL, between(first, self.write_id()), (), 0)
             self.background.start()
             _close_at_the_end_of_a_child(self)
 
@@ -370,7 +385,7 @@ class Recorder:
             self._lose(txn, "queue full")
             return
         if self.background is None or self.is_closed:
-            self._lose(txn, "no spool")
+            self._lose(txn, NO_SPOOL)
             return
         self.queued_rows += txn.rows
         info = txn.session
@@ -428,20 +443,25 @@ class Recorder:
 
     def close(self) -> None:
         """Flush within the time of settings.close_seconds and end all threads. What comes after is not recorded."""
-        with self._start_lock:
+        has_lock = self._start_lock.acquire(timeout=CLOSED_WHILE_STARTING_SECONDS_MAX)
+        try:
             if self.is_closed:
                 return
             self.is_closed = True
-            self.journal = None
-            try:
-                if self.background is not None:
-                    self.background.close(self.settings.close_seconds)
-            except Exception:
-                self.metrics.hook_failures += 1
+        finally:
+            if has_lock:
+                self._start_lock.release()
+        self.journal = None
+        try:
+            if self.background is not None:
+                self.background.close(self.settings.close_seconds)
+        except Exception:
+            self.metrics.hook_failures += 1
+        self._is_over = True
 
     def _lose(self, txn: Txn, reason: str) -> None:
         self.metrics.txns_lost += 1
-        self.losses.add(reason, between(txn.floor, self.write_id()), [txn.session])
+        self._declare_lost(txn, reason)
         txn.observations = []
         txn.extracted = txn.extracted_from = None
         if txn.journaled is not None:  # the journal may forget it, or remember it after a kill
@@ -449,22 +469,34 @@ class Recorder:
         if self.background is not None and not self.background.is_alive:
             self._revive()
 
+    def _declare_lost(self, txn: Txn, reason: str) -> None:
+        if self._is_over:
+            return
+        if self.background is None:
+            self._lost_without_spool = True
+            if self.background is None:  # else `start` may have looked at that before
+                return
+        self.losses.add(reason, between(txn.floor, self.write_id()), [txn.session])
+
     def _revive(self) -> None:
-        """The background thread has died, which it should not. Start another."""
+        """The background thread has died, which it should not. Start another, unless somebody is about to."""
+        if self.is_closed or not self._start_lock.acquire(blocking=False):
+            return
         try:
-            with self._start_lock:
-                if self.background is not None and not self.is_closed and not self.background.is_alive:
-                    self.metrics.background_failures += 1
-                    self.background.start()
+            if self.background is not None and not self.is_closed and not self.background.is_alive:
+                self.metrics.background_failures += 1
+                self.background.start()
         except Exception:  # no more threads to be had
             self.metrics.hook_failures += 1
+        finally:
+            self._start_lock.release()
 
     def before_fork(self) -> None:
         if self.background is not None and not self.is_closed:
             self.background.before_fork()
 
     def after_fork_in_parent(self) -> None:
-        if self.background is not None and not self.is_closed:
+        if self.background is not None:
             self.background.after_fork_in_parent()
 
     def after_fork_in_child(self) -> None:
@@ -475,7 +507,7 @@ class Recorder:
 
 _recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
 _shared: dict[Settings, Recorder] = {}
-_shared_lock = threading.Lock()
+_shared_lock = threading.RLock()
 
 
 def recorder_for(settings: Settings) -> Recorder:
@@ -483,7 +515,10 @@ def recorder_for(settings: Settings) -> Recorder:
     with _shared_lock:
         recorder = _shared.get(settings)
         if recorder is None or recorder.is_closed:
-            recorder = _shared[settings] = Recorder(settings)
+            made = Recorder(settings)
+            recorder = _shared.get(settings)
+            if recorder is None or recorder.is_closed:  # else the collector of garbage needed one meanwhile
+                recorder = _shared[settings] = made
         return recorder
 
 
@@ -510,7 +545,7 @@ def _close_at_the_end_of_a_child(recorder: Recorder) -> None:
 
 def _after_fork_in_child() -> None:
     global _shared_lock
-    _shared_lock = threading.Lock()  # somebody else may have held it
+    _shared_lock = threading.RLock()  # somebody else may have held it
     metrics.renew_lock()
     _around_fork(Recorder.after_fork_in_child)
 

@@ -6,7 +6,6 @@ a new one each time, so the cache is bounded and keeps what is used.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
 from copy import copy
 
@@ -38,6 +37,10 @@ STATEMENT_LENGTH_MAX = 2000
 
 
 class Plans:
+    """No lock is held here: the collector of garbage may run statements in the middle of anything, and a forked child
+    would find it taken for ever. Each step leaves the caches right; a plan is looked at again once it is among them.
+    """
+
     def __init__(self, catalog: Catalog, dialect: str, version_column: str = WID) -> None:
         self.catalog = catalog
         self.dialect = dialect
@@ -46,28 +49,27 @@ class Plans:
         self.everything_tainted = False
         self.caches: dict[str, dict[str, Plan]] = {style: {} for style in (NONE, FORMAT, RAW, QMARK)}
         self._refused: set[str] = set()  # texts that the database did not take as we would have sent them
-        self._lock = threading.Lock()
 
     def find(self, text: str, style: str) -> Plan:
         """The plan of a text. Does not raise for any text."""
         plan = self.caches[style].get(text)
         if plan is None:
+            catalog = self.catalog
             refused = text in self._refused
             plan = self._unmodified(text, style, "refused by the database") if refused else self._make(text, style)
-            plan.row_types = self.catalog.row_types or None
+            plan.row_types = catalog.row_types or None
             if len(text) <= CACHED_LENGTH_MAX:
-                self._keep(text, style, plan)
+                self._keep(text, style, plan, catalog)
         else:
             plan.used = True
         return plan
 
     def renew(self, catalog: Catalog) -> None:
         """The catalog was read again. Plans that were made from another one are forgotten."""
-        with self._lock:
-            if catalog != self.catalog:
-                self.catalog = catalog
-                self._refused.clear()
-                self._forget(lambda plan: True)
+        if catalog != self.catalog:
+            self.catalog = catalog
+            self._refused.clear()
+            self._forget(lambda plan: True)
 
     def taint(self, tables: Iterable[Table]) -> None:
         """Somebody is about to write to these tables unseen: record nothing of them any more.
@@ -76,9 +78,8 @@ class Plans:
         """
         places = {(table.schema, table.name) for table in tables} - self.tainted
         if places:
-            with self._lock:
-                self.tainted |= places
-                self._forget(lambda plan: bool(plan.tables & places))
+            self.tainted |= places
+            self._forget(lambda plan: bool(plan.tables & places))
 
     def taint_everything(self) -> None:
         """Somebody wrote, nobody knows where."""
@@ -91,36 +92,35 @@ class Plans:
 
         What it writes to is tainted when it is sent, as with any other statement that goes as it is.
         """
-        with self._lock:
-            if len(self._refused) < PLANS_MAX:
-                self._refused.add(plan.original)
-            for cache in self.caches.values():
-                cache.pop(plan.original, None)
+        if len(self._refused) < PLANS_MAX:
+            self._refused.add(plan.original)
+        for cache in self.caches.values():
+            cache.pop(plan.original, None)
 
     def _forget(self, is_old: Callable[[Plan], bool]) -> None:
         for cache in self.caches.values():
             for text, plan in list(cache.items()):
                 if is_old(plan):
                     plan.live = False
-                    del cache[text]
+                    cache.pop(text, None)
 
-    def _keep(self, text: str, style: str, plan: Plan) -> None:
-        with self._lock:
-            cache = self.caches[style]
-            if len(cache) >= PLANS_MAX:
-                # Those that were used since the last time stay, at most half of all.
-                used = [(key, each) for key, each in cache.items() if each.used][-PLANS_MAX // 2 :]
-                for _, each in used:
-                    each.used = False
-                kept = dict(used)
-                for key in list(cache):
-                    if key not in kept:
-                        del cache[key]
-            # A table may have been tainted, or the catalog renewed, while the plan was made.
-            if plan.tables & self.tainted:
-                plan.live = False
-            else:
-                cache[text] = plan
+    def _keep(self, text: str, style: str, plan: Plan, catalog: Catalog) -> None:
+        cache = self.caches[style]
+        if len(cache) >= PLANS_MAX:
+            # Those that were used since the last time stay, at most half of all.
+            used = [(key, each) for key, each in list(cache.items()) if each.used][-PLANS_MAX // 2 :]
+            for _, each in used:
+                each.used = False
+            kept = dict(used)
+            for key in list(cache):
+                if key not in kept:
+                    cache.pop(key, None)
+        cache[text] = plan
+        # A table may have been tainted, or the catalog renewed, while the plan was made. Whoever did that either found
+        # the plan in the cache, or is noticed here.
+        if plan.tables & self.tainted or catalog is not self.catalog:
+            plan.live = False
+            cache.pop(text, None)
 
     def _unmodified(self, text: str, style: str, shape: str) -> Plan:
         draft = self._draft(text, style)
