@@ -11,14 +11,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from mussurana.collector.catalog import FENCE_TABLE, HIDDEN_COLUMNS, WID, Catalog, Table, key_space
-from mussurana.wire import EPOCH_BITS
+from mussurana.wire import EPOCH_BITS, ERA_BEGIN_SECONDS
 
 FENCE_ROW = f"INSERT INTO {{fence}} (id, epoch, {WID}) VALUES (1, {{epoch}}, NULL) ON CONFLICT DO NOTHING"
 
-FIRST_EPOCH = f"(extract(epoch FROM now())::bigint - 1577836800) << {EPOCH_BITS}"
-FIRST_EPOCH_SQLITE = f"(strftime('%s', 'now') - 1577836800) << {EPOCH_BITS}"
+FIRST_EPOCH = f"(extract(epoch FROM now())::bigint - {ERA_BEGIN_SECONDS}) << {EPOCH_BITS}"
+FIRST_EPOCH_SQLITE = f"(strftime('%s', 'now') - {ERA_BEGIN_SECONDS}) << {EPOCH_BITS}"
 """Later than all epochs of a row that was there before, so that a verifier sees that this is another one."""
-
 
 ALEMBIC_TABLE = "alembic_version"
 
@@ -62,8 +61,9 @@ def plan(
     keyless: Sequence[str] = (),
     grants: Grants | None = None,
     schema: str = "main",
+    anew: bool = False,
 ) -> Migration:
-    """What it takes to adopt `tables`, or all that can be recorded.
+    """What it takes to adopt `tables`, or all that can be recorded; `anew`, with a new era for a fence that is there.
 
     `everything` holds all tables with a key and `adopted` those that have our columns already. A table that would be
     tainted is left out, since nothing of it would be recorded, unless it was asked for by name.
@@ -101,6 +101,8 @@ def plan(
     if adopted.fence is None:
         statements += create_fence(everything, schema, grants)
         undo.append(f"DROP TABLE {fence_place(everything, schema)}")
+    elif anew:
+        statements.append(renew_fence(adopted))
     return Migration(tuple(statements), tuple(reversed(undo)), tuple(left_out), tuple(notes))
 
 
@@ -176,6 +178,13 @@ def create_fence(catalog: Catalog, schema: str, grants: Grants | None) -> list[s
     if grants and grants.users:
         statements.append(f"GRANT SELECT, UPDATE ON {fence} TO {', '.join(sorted(grants.users))}")
     return statements
+
+
+def renew_fence(adopted: Catalog) -> str:
+    """Make the fence row as it would be in a table made now: whoever verifies lets go of all that was before."""
+    assert adopted.fence is not None
+    first = FIRST_EPOCH_SQLITE if adopted.version == 0 else FIRST_EPOCH
+    return f"UPDATE {fence_place(adopted, adopted.fence.schema)} SET epoch = {first}, {WID} = NULL WHERE id = 1"
 
 
 def fence_place(catalog: Catalog, schema: str) -> str:

@@ -89,6 +89,12 @@ def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
         description="Drop the hidden columns and the fence table. First take the collector out of the applications:\n"
         "their statements name these columns.",
     )
+    adopt.add_argument(
+        "--anew",
+        action="store_true",
+        help="also begin a new era: the verifier lets go of what it knows, and checks tables again that somebody wrote "
+        "to unseen. First end whoever did, and wait for a minute",
+    )
     unadopt.set_defaults(run=run_unadopt, parser=unadopt)
     unadopt.add_argument("--force", action="store_true", help="also if an application seems to be recording still")
     for command in (adopt, unadopt):
@@ -116,6 +122,7 @@ def run_adopt(options: argparse.Namespace) -> int:
             keyless=target.keyless,
             grants=target.grants,
             schema=target.schema,
+            anew=options.anew,
         )
 
     return migrate(options, planned, "adopt mussurana")

@@ -21,6 +21,9 @@ EPOCH_BITS = 32
 """Of the epoch of a fence, so many count fences. The bits above are its era: when the fence row was made, in seconds of
 2020 and later, so that a row that is made anew has later epochs than the one before."""
 
+ERA_BEGIN_SECONDS = 1_577_836_800
+"""The begin of 2020, as Unix time."""
+
 XID_TAG = 0
 """Of versions that are PostgreSQL's own transaction ids. No collector draws it, and all may write under it."""
 

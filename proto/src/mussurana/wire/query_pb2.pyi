@@ -11,7 +11,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("version", "uptime_seconds", "state", "trouble", "lag_seconds", "log_behind_bytes", "log_bytes", "checkpoint_bytes", "checkpoint_ns", "violations", "waiting", "unknown_txns", "lost_txns", "in_doubt", "sessions_open", "sessions_idle", "level", "collector", "unchecked_reads", "now_ns")
+    __slots__ = ("version", "uptime_seconds", "state", "trouble", "lag_seconds", "log_behind_bytes", "log_bytes", "checkpoint_bytes", "checkpoint_ns", "violations", "waiting", "unknown_txns", "lost_txns", "in_doubt", "sessions_open", "sessions_idle", "level", "collector", "unchecked_reads", "now_ns", "alarms_waiting", "alarms_withdrawn", "alarm_wait_seconds")
     class UncheckedReadsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -39,6 +39,9 @@ class StatusReply(_message.Message):
     COLLECTOR_FIELD_NUMBER: _ClassVar[int]
     UNCHECKED_READS_FIELD_NUMBER: _ClassVar[int]
     NOW_NS_FIELD_NUMBER: _ClassVar[int]
+    ALARMS_WAITING_FIELD_NUMBER: _ClassVar[int]
+    ALARMS_WITHDRAWN_FIELD_NUMBER: _ClassVar[int]
+    ALARM_WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     version: str
     uptime_seconds: float
     state: str
@@ -59,7 +62,10 @@ class StatusReply(_message.Message):
     collector: _containers.RepeatedCompositeFieldContainer[CollectorStatus]
     unchecked_reads: _containers.ScalarMap[str, int]
     now_ns: int
-    def __init__(self, version: _Optional[str] = ..., uptime_seconds: _Optional[float] = ..., state: _Optional[str] = ..., trouble: _Optional[_Iterable[str]] = ..., lag_seconds: _Optional[float] = ..., log_behind_bytes: _Optional[int] = ..., log_bytes: _Optional[int] = ..., checkpoint_bytes: _Optional[int] = ..., checkpoint_ns: _Optional[int] = ..., violations: _Optional[int] = ..., waiting: _Optional[int] = ..., unknown_txns: _Optional[int] = ..., lost_txns: _Optional[int] = ..., in_doubt: _Optional[int] = ..., sessions_open: _Optional[int] = ..., sessions_idle: _Optional[int] = ..., level: _Optional[_Iterable[_Union[LevelStatus, _Mapping]]] = ..., collector: _Optional[_Iterable[_Union[CollectorStatus, _Mapping]]] = ..., unchecked_reads: _Optional[_Mapping[str, int]] = ..., now_ns: _Optional[int] = ...) -> None: ...
+    alarms_waiting: int
+    alarms_withdrawn: int
+    alarm_wait_seconds: float
+    def __init__(self, version: _Optional[str] = ..., uptime_seconds: _Optional[float] = ..., state: _Optional[str] = ..., trouble: _Optional[_Iterable[str]] = ..., lag_seconds: _Optional[float] = ..., log_behind_bytes: _Optional[int] = ..., log_bytes: _Optional[int] = ..., checkpoint_bytes: _Optional[int] = ..., checkpoint_ns: _Optional[int] = ..., violations: _Optional[int] = ..., waiting: _Optional[int] = ..., unknown_txns: _Optional[int] = ..., lost_txns: _Optional[int] = ..., in_doubt: _Optional[int] = ..., sessions_open: _Optional[int] = ..., sessions_idle: _Optional[int] = ..., level: _Optional[_Iterable[_Union[LevelStatus, _Mapping]]] = ..., collector: _Optional[_Iterable[_Union[CollectorStatus, _Mapping]]] = ..., unchecked_reads: _Optional[_Mapping[str, int]] = ..., now_ns: _Optional[int] = ..., alarms_waiting: _Optional[int] = ..., alarms_withdrawn: _Optional[int] = ..., alarm_wait_seconds: _Optional[float] = ...) -> None: ...
 
 class LevelStatus(_message.Message):
     __slots__ = ("level", "epoch", "epoch_reached_ns", "retained", "table_keys", "last_round")
@@ -98,7 +104,7 @@ class CollectorStatus(_message.Message):
     def __init__(self, id: _Optional[bytes] = ..., name: _Optional[str] = ..., database: _Optional[str] = ..., version: _Optional[str] = ..., connected: bool = ..., durable_sequence: _Optional[int] = ..., fragments: _Optional[int] = ..., last_seen_ns: _Optional[int] = ...) -> None: ...
 
 class Round(_message.Message):
-    __slots__ = ("number", "level", "verdict", "reason", "violation", "further_violations", "epoch", "txn_count", "retained", "forgotten", "finished_ns", "seconds", "lag_median_seconds", "lag_p99_seconds")
+    __slots__ = ("number", "level", "verdict", "reason", "violation", "further_violations", "epoch", "txn_count", "retained", "forgotten", "finished_ns", "seconds", "lag_median_seconds", "lag_p99_seconds", "read_count", "unchecked")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     LEVEL_FIELD_NUMBER: _ClassVar[int]
     VERDICT_FIELD_NUMBER: _ClassVar[int]
@@ -113,6 +119,8 @@ class Round(_message.Message):
     SECONDS_FIELD_NUMBER: _ClassVar[int]
     LAG_MEDIAN_SECONDS_FIELD_NUMBER: _ClassVar[int]
     LAG_P99_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    READ_COUNT_FIELD_NUMBER: _ClassVar[int]
+    UNCHECKED_FIELD_NUMBER: _ClassVar[int]
     number: int
     level: str
     verdict: str
@@ -127,10 +135,24 @@ class Round(_message.Message):
     seconds: float
     lag_median_seconds: float
     lag_p99_seconds: float
-    def __init__(self, number: _Optional[int] = ..., level: _Optional[str] = ..., verdict: _Optional[str] = ..., reason: _Optional[str] = ..., violation: _Optional[_Iterable[str]] = ..., further_violations: _Optional[int] = ..., epoch: _Optional[int] = ..., txn_count: _Optional[int] = ..., retained: _Optional[int] = ..., forgotten: _Optional[int] = ..., finished_ns: _Optional[int] = ..., seconds: _Optional[float] = ..., lag_median_seconds: _Optional[float] = ..., lag_p99_seconds: _Optional[float] = ...) -> None: ...
+    read_count: int
+    unchecked: _containers.RepeatedCompositeFieldContainer[Unchecked]
+    def __init__(self, number: _Optional[int] = ..., level: _Optional[str] = ..., verdict: _Optional[str] = ..., reason: _Optional[str] = ..., violation: _Optional[_Iterable[str]] = ..., further_violations: _Optional[int] = ..., epoch: _Optional[int] = ..., txn_count: _Optional[int] = ..., retained: _Optional[int] = ..., forgotten: _Optional[int] = ..., finished_ns: _Optional[int] = ..., seconds: _Optional[float] = ..., lag_median_seconds: _Optional[float] = ..., lag_p99_seconds: _Optional[float] = ..., read_count: _Optional[int] = ..., unchecked: _Optional[_Iterable[_Union[Unchecked, _Mapping]]] = ...) -> None: ...
+
+class Unchecked(_message.Message):
+    __slots__ = ("reason", "collector", "table", "reads")
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    COLLECTOR_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    READS_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    collector: str
+    table: str
+    reads: int
+    def __init__(self, reason: _Optional[str] = ..., collector: _Optional[str] = ..., table: _Optional[str] = ..., reads: _Optional[int] = ...) -> None: ...
 
 class Violation(_message.Message):
-    __slots__ = ("id", "level", "round", "epoch", "found_ns", "anomaly", "adya", "summary")
+    __slots__ = ("id", "level", "round", "epoch", "found_ns", "anomaly", "adya", "summary", "state", "withdrawn")
     ID_FIELD_NUMBER: _ClassVar[int]
     LEVEL_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
@@ -139,6 +161,8 @@ class Violation(_message.Message):
     ANOMALY_FIELD_NUMBER: _ClassVar[int]
     ADYA_FIELD_NUMBER: _ClassVar[int]
     SUMMARY_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    WITHDRAWN_FIELD_NUMBER: _ClassVar[int]
     id: str
     level: str
     round: int
@@ -147,7 +171,9 @@ class Violation(_message.Message):
     anomaly: str
     adya: str
     summary: str
-    def __init__(self, id: _Optional[str] = ..., level: _Optional[str] = ..., round: _Optional[int] = ..., epoch: _Optional[int] = ..., found_ns: _Optional[int] = ..., anomaly: _Optional[str] = ..., adya: _Optional[str] = ..., summary: _Optional[str] = ...) -> None: ...
+    state: str
+    withdrawn: str
+    def __init__(self, id: _Optional[str] = ..., level: _Optional[str] = ..., round: _Optional[int] = ..., epoch: _Optional[int] = ..., found_ns: _Optional[int] = ..., anomaly: _Optional[str] = ..., adya: _Optional[str] = ..., summary: _Optional[str] = ..., state: _Optional[str] = ..., withdrawn: _Optional[str] = ...) -> None: ...
 
 class VerdictsRequest(_message.Message):
     __slots__ = ("limit", "level", "verdict", "since_ns")

@@ -19,7 +19,7 @@ import numpy as np
 from mussurana.verifier.daemon.files import size_bytes
 from mussurana.verifier.daemon.log import START
 from mussurana.verifier.render.json import counterexample_json
-from mussurana.verifier.rounds.outcome import RoundOutcome, Violation
+from mussurana.verifier.rounds.outcome import RoundOutcome, Unchecked, Violation
 from mussurana.wire.segments import Appender, Damage, Position, read_from, segment_numbers, segment_path
 
 SEGMENT_BYTES_MAX = 4 << 20
@@ -47,6 +47,12 @@ class Round:
     lag_seconds: tuple[float, float, float] | None  # from commit to verdict: median, 99th percentile, longest
     seconds: dict[str, float]
     choices: dict[str, int]
+    read_count: int = 0
+    unchecked: tuple[Unchecked, ...] = ()
+
+    @property
+    def unchecked_reads(self) -> int:
+        return sum(each.reads for each in self.unchecked)
 
     @staticmethod
     def of(outcome: RoundOutcome, now_ns: int) -> Round:
@@ -68,14 +74,19 @@ class Round:
             lag_seconds=quantiles and tuple(quantiles),
             seconds={phase: round(float(seconds), 6) for phase, seconds in outcome.seconds.items()},
             choices={name: int(number) for name, number in asdict(outcome.choices).items()},
+            read_count=outcome.read_count,
+            unchecked=outcome.unchecked,
         )
 
     @staticmethod
     def from_json(plain: dict[str, Any]) -> Round:
         """The way back. What a newer version may have added is passed over."""
-        known = {each.name: plain[each.name] for each in fields(Round)}
+        known = {"read_count": 0, "unchecked": (), **plain}  # as of the versions that did not count them
+        known = {each.name: known[each.name] for each in fields(Round)}
         lag_seconds = plain["lag_seconds"] and tuple(plain["lag_seconds"])
-        return Round(**{**known, "violations": tuple(plain["violations"]), "lag_seconds": lag_seconds})
+        unchecked = tuple(Unchecked(**each) for each in known["unchecked"])
+        changed = {"violations": tuple(plain["violations"]), "lag_seconds": lag_seconds, "unchecked": unchecked}
+        return Round(**{**known, **changed})
 
 
 @dataclass(frozen=True)

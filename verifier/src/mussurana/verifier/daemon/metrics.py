@@ -155,6 +155,12 @@ class Metrics:
             level=levels,
             verdict=VERDICTS,
         )
+        self.reads = count("reads", "Reads in the transactions that rounds took in, checked or not.", level=levels)
+        self.claimed_reads = count(
+            "claimed_reads",
+            "Reads that rounds left unchecked because of what some collector claims; its rounds name it and the table.",
+            level=levels,
+        )
         self.rounds = count("rounds", "Rounds that were finished.", level=levels, verdict=VERDICTS)
         self.round_phase_seconds = count(
             "round_phase_seconds", "Time spent in each phase of rounds.", level=levels, phase=PHASES
@@ -200,6 +206,8 @@ class Metrics:
         level = outcome.level
         self.rounds.labels(level, outcome.verdict).inc()
         self.transactions.labels(level, outcome.verdict).inc(outcome.txn_count)
+        self.reads.labels(level).inc(outcome.read_count)
+        self.claimed_reads.labels(level).inc(sum(each.reads for each in outcome.unchecked))
         self.violations_unexplained.labels(level).inc(outcome.further_violations)
         for phase in PHASES:
             self.round_phase_seconds.labels(level, phase).inc(outcome.seconds.get(phase, 0.0))

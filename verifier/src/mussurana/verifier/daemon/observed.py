@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from mussurana.verifier.daemon.metrics import ANOMALIES, OTHER, counter, gauge, known_anomaly
 from mussurana.verifier.rounds.outcome import Gauges
@@ -14,7 +14,7 @@ from mussurana.verifier.rounds.outcome import Gauges
 if TYPE_CHECKING:
     from mussurana.verifier.daemon.service import Service
 
-UNCHECKED_REASONS = ("absent", "lost", "tainted")
+UNCHECKED_REASONS = ("absent", "lost", "tainted", "contested")
 """Why the machine may leave a read unchecked."""
 
 
@@ -100,8 +100,13 @@ def machine_metrics(service: Service, levels: Sequence[str]) -> Iterator[Metric]
     )
     yield counter(
         "mussurana_clashing_tags",
-        "Tags of write ids that two collectors drew by chance; what is written under them cannot be checked.",
+        "Tags of write ids that two collectors use; what the later of the two wrote under them cannot be checked.",
         gauges.clashing_tags if gauges else 0,
+    )
+    yield counter(
+        "mussurana_ignored_claims",
+        "What collectors said of versions that are not theirs, and that therefore was ignored.",
+        gauges.ignored_claims if gauges else 0,
     )
     yield counter(
         "mussurana_begun_anew",
@@ -112,6 +117,18 @@ def machine_metrics(service: Service, levels: Sequence[str]) -> Iterator[Metric]
     for reason, reads in (gauges.unchecked_reads if gauges else {}).items():
         unchecked[reason if reason in unchecked else OTHER] += reads
     yield counter("mussurana_unchecked_reads", "Reads that could not be checked.", unchecked, "reason")
+    yield unchecked_by(gauges)
+
+
+def unchecked_by(gauges: Gauges | None) -> Metric:
+    family = CounterMetricFamily(
+        "mussurana_tainted_reads",
+        "Reads that were left unchecked because a collector wrote to their table unseen; the first hundred pairs.",
+        labels=["collector", "table"],
+    )
+    for (collector, table), reads in (gauges.unchecked_by if gauges else {}).items():
+        family.add_metric([collector, table], reads)
+    return family
 
 
 def storage_metrics(service: Service) -> Iterator[Metric]:

@@ -138,6 +138,8 @@ def round_message(each: journal.Round) -> wire.Round:
         seconds=each.seconds.get("total", 0.0),
         lag_median_seconds=each.lag_seconds[0] if each.lag_seconds else 0.0,
         lag_p99_seconds=each.lag_seconds[1] if each.lag_seconds else 0.0,
+        read_count=each.read_count,
+        unchecked=[wire.Unchecked(**vars(unchecked)) for unchecked in each.unchecked],
     )
 
 

@@ -12,9 +12,12 @@ from google.protobuf.json_format import MessageToDict
 from mussurana.verifier.render.json import counterexample_from_json
 from mussurana.verifier.render.text import WIDTH, counterexample_lines
 from mussurana.verifier.render.words import anomaly_title, cells, count, duration, elide, pad, visible, wrap
-from mussurana.wire.query_pb2 import ExplainReply, Round, StatusReply, VerdictsReply
+from mussurana.wire.query_pb2 import ExplainReply, Round, StatusReply, Unchecked, VerdictsReply
 
 _NAME_CELLS_MAX = 40
+_CLAIMS_SHOWN_MAX = 5
+"""Of a round; the further ones are counted. JSON has them all."""
+
 _BOLD_RED, _RESET = "\x1b[1;31m", "\x1b[0m"
 
 
@@ -132,8 +135,21 @@ def _round_columns(each: Round) -> list[str]:
     ]
 
 
+def _claim(claim: Unchecked) -> str:
+    """`unchecked 12: web-3/4711 @7 wrote to seats unseen`."""
+    who = elide(visible(claim.collector), _NAME_CELLS_MAX)
+    what = f"wrote to {visible(claim.table) or 'some table'} unseen"
+    if claim.reason == "contested":
+        what = "uses write ids of another collector"
+    return f"unchecked {claim.reads:,}: {who} {what}"
+
+
 def _reasons(each: Round) -> list[str]:
     lines = wrap(each.reason, WIDTH - 20) if each.reason else []
+    lines += [_claim(claim) for claim in each.unchecked[:_CLAIMS_SHOWN_MAX]]
+    if len(each.unchecked) > _CLAIMS_SHOWN_MAX:
+        more = each.unchecked[_CLAIMS_SHOWN_MAX:]
+        lines.append(f"unchecked {sum(claim.reads for claim in more):,}: {len(more):,} further claims")
     if each.further_violations:
         lines.append(f"{count(each.further_violations, 'transaction')} set aside without a counterexample")
     return lines

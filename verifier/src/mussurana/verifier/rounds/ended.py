@@ -4,7 +4,7 @@ Every process of an application is a collector of its own, and what it wrote may
 of it may still arrive has to be known for as long, and nothing else has: not its sequence number, its sessions or its
 statements. If it does come back, or sends again what it sent before, it is taken for one that was never heard of: its
 sessions have to begin with a write fence, and its tag is known again by its owner. A new collector that drew an old tag
-by chance is found out in the same way.
+by chance is told from it in the same way.
 """
 
 from __future__ import annotations
@@ -39,14 +39,22 @@ class EndedTags:
         self.first = np.insert(self.first, at, first)
         self.owner = np.insert(self.owner, at, short(collector))
 
-    def take_out(self, tag: int) -> tuple[int, int] | None:
-        """The first write id that was not settled, and the owner; the tag is no longer among these."""
-        at = int(np.searchsorted(self.first, tag << COUNTER_BITS))
-        if at == len(self.first) or self.first[at] >> COUNTER_BITS != tag:
-            return None
-        found = int(self.first[at]), int(self.owner[at])
+    def owner_of(self, tag: int) -> int | None:
+        """The collector that the tag belonged to, as `short` has it; None for a tag that is not here."""
+        at = self._place(tag)
+        return None if at is None else int(self.owner[at])
+
+    def take_out(self, tag: int) -> int:
+        """The first write id that was not settled; the tag is no longer among these. Pre: it is."""
+        at = self._place(tag)
+        assert at is not None
+        first = int(self.first[at])
         self.first, self.owner = np.delete(self.first, at), np.delete(self.owner, at)
-        return found
+        return first
+
+    def _place(self, tag: int) -> int | None:
+        at = int(np.searchsorted(self.first, tag << COUNTER_BITS))
+        return at if at < len(self.first) and self.first[at] >> COUNTER_BITS == tag else None
 
     def has_settled(self, versions: Ints) -> npt.NDArray[np.bool_]:
         """Which of these have a tag that is here, and will not arrive any more."""

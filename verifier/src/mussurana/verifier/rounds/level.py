@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 
@@ -22,11 +23,12 @@ from mussurana.verifier.rounds.forget import Flags, Past, find_past, reach, stab
 from mussurana.verifier.rounds.forget_by_time import find_past_by_time
 from mussurana.verifier.rounds.limits import Limits
 from mussurana.verifier.rounds.lost import LostVersions
+from mussurana.verifier.rounds.owners import Owners
 from mussurana.verifier.rounds.table import VersionTable
 from mussurana.verifier.rounds.window import Names, Window, make_window
 from mussurana.verifier.solvers import find_solver
 from mussurana.verifier.verdict import Choices, Counterexample, Settings
-from mussurana.wire import FENCE_KEY
+from mussurana.wire import COUNTER_BITS, FENCE_KEY
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class Round:
     forgotten: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     choices: Choices = field(default_factory=Choices)
+    contested: Counter[int] = field(default_factory=Counter)  # reads left unchecked, by the tag that is contested
 
 
 @dataclass
@@ -56,6 +59,7 @@ class LevelRounds:
     settings: Settings
     limits: Limits
     names: Names
+    owners: Owners = field(default_factory=Owners)
     retained: Batch = field(default_factory=Batch.empty)  # what is past and was kept stands first
     past: int = 0
     table: VersionTable = field(default_factory=VersionTable)
@@ -63,6 +67,7 @@ class LevelRounds:
     lost: LostVersions = field(default_factory=LostVersions)  # what this level has set aside
     real_key: dict[int, int] = field(default_factory=dict)  # of the keys that stand for closed ones
     unchecked_reads: int = 0
+    contested_reads: int = 0  # left unchecked, since two collectors use their tag
     budget: int = 0  # how many times the last rounds ran out of it
     forgot_anything: bool = False
     memory_ns: int = UNKNOWN_TIME  # without session order: what began before this is not followed
@@ -88,6 +93,7 @@ class LevelRounds:
             started = perf_counter()
             all_lost = LostVersions(lost.start, lost.end)
             all_lost.add(self.lost.start, self.lost.end)
+            batch = self._without_contested(batch, outcome)
             window = make_window(batch, self.past, self.table, self.border, all_lost, list(self.real_key), self.names)
             self.unchecked_reads += window.unchecked_reads
             resolved = resolve(window.history, self.level.split)
@@ -115,6 +121,17 @@ class LevelRounds:
             self.retained = self._set_aside(self.retained, older)
         seconds["forget"] += perf_counter() - started
         return outcome
+
+    def _without_contested(self, batch: Batch, outcome: Round) -> Batch:
+        """Without reads of what two collectors may have written under one name; see `owners.py`."""
+        if not self.owners.contester:
+            return batch
+        current = self.table.get(batch.key)
+        doubtful = self.owners.doubtful(batch.key, batch.seen, batch.kind == Kind.WRITE, batch.version, current)
+        tags = (batch.seen[doubtful] >> COUNTER_BITS).tolist()
+        outcome.contested.update(tags)
+        self.contested_reads += len(tags)
+        return batch.without_reads(doubtful)
 
     def _decide(self, resolved: Resolved, outcome: Round) -> Decision:
         calls = 0

@@ -38,6 +38,10 @@ class LostVersions:
                 return
             reach = 2 * reach + 1
 
+    def without_tag(self, tag: int) -> LostVersions:
+        others = self.start >> COUNTER_BITS != tag
+        return LostVersions(self.start[others], self.end[others])
+
     def has(self, versions: Ints) -> npt.NDArray[np.bool_]:
         if not len(self.start):
             return np.zeros(len(versions), bool)

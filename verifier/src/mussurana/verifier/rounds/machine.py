@@ -10,6 +10,7 @@ forgotten.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
@@ -26,15 +27,25 @@ from mussurana.verifier.rounds.fragments import BadFragment, decode
 from mussurana.verifier.rounds.level import Found, LevelRounds
 from mussurana.verifier.rounds.limits import Limits
 from mussurana.verifier.rounds.lost import LostVersions
-from mussurana.verifier.rounds.outcome import Gauges, RoundOutcome, VerdictName, Violation
+from mussurana.verifier.rounds.outcome import Gauges, RoundOutcome, Unchecked, VerdictName, Violation
+from mussurana.verifier.rounds.owners import Owners
+from mussurana.verifier.rounds.taints import END_MARGIN_NS, EVERY, Taint, Taints, tainted_tables
 from mussurana.verifier.rounds.window import Names
 from mussurana.verifier.verdict import Settings, ShownTransaction
-from mussurana.wire import COUNTER_BITS, EPOCH_BITS, FENCE_KEY, XID_TAG, counter_of, era_of, tag_of
-from mussurana.wire.history_pb2 import Coverage, Fragment, SessionEvent
+from mussurana.wire import COUNTER_BITS, EPOCH_BITS, ERA_BEGIN_SECONDS, FENCE_KEY, XID_TAG, counter_of, era_of, tag_of
+from mussurana.wire.history_pb2 import Fragment, SessionEvent
 
 COUNTER_END = 1 << COUNTER_BITS
+SECOND_NS = 1_000_000_000
 
 ROUNDS_PER_CLEANING = 16  # between looks for sessions that can be forgotten; each goes through all of them
+
+ERA_AHEAD_SECONDS_MAX = 24 * 3600
+"""How far the era of a fence row, which is the second of the database's clock in which it was made, may be ahead of the
+daemon's clock. Of fences with a later one the epoch counts as not told."""
+
+BLAMED_MAX = 100
+"""Pairs of collector and table for which the reads that they left unchecked are counted in total; the first ones."""
 
 NAMES_MAX = 1_000_000
 """Names of keys and statements in memory, about 100 bytes each. They are only for people; the oldest go first."""
@@ -53,6 +64,7 @@ class Session:
     rested_at: int = -1  # the position at which it last said that it pauses, which may not have been reached yet
     heard_ns: int = 0
     epoch: int = 0
+    era: int = 0  # the latest that a fence of it told
     closed: bool = False
 
     @property
@@ -79,7 +91,7 @@ class Collector:
     name: str = ""  # for people
     sealed_ns: int = 0  # the latest time that its clock has shown
     heard_ns: int = 0
-    tags: set[int] = field(default_factory=set)  # that it draws write ids from
+    tags: set[int] = field(default_factory=set)  # that it says it draws write ids from
     sessions: dict[int, int] = field(default_factory=dict)  # its numbers -> ours
     statements: dict[int, str] = field(default_factory=dict)
     lost_from: dict[int, int] = field(default_factory=dict)  # tag -> where it was settled when fragments were lost
@@ -93,13 +105,15 @@ class Verifier:
         self.sessions: dict[int, Session] = {}  # by our numbers; closed ones go when nothing of them is left
         self.collectors_made = 0
         self.sessions_made = 0
-        self.tags: dict[int, bytes] = {}  # who draws write ids from which tag
-        self.clashing_tags: set[int] = set()  # that two collectors drew
+        self.owners = Owners()
         self.admission = Admission(self.limits.waiting_txns_max)
         self.lost = LostVersions()
         self.key_names: dict[int, str] = {}
-        self.tainted_tables: set[str] = set()  # that somebody wrote to unseen; an empty name stands for all
+        self.taints = Taints()
         self.unchecked = dict.fromkeys(("absent", "unfenced", "tainted"), 0)
+        self.blamed: Counter[Taint] = Counter()  # reads that each left unchecked, in total
+        self._unchecked_now: Counter[Taint] = Counter()  # of them, those of this round
+        self.ignored_claims = 0
         self.lost_txns = 0
         self.lost_fragments = 0
         self.rounds = 0
@@ -111,7 +125,7 @@ class Verifier:
         self.epoch = 0
         self.epoch_reached_ns = 0
         names = Names(self._key_name, self._session_name, self._version_name)
-        self.levels = [LevelRounds(settings, self.limits, names) for settings in levels]
+        self.levels = [LevelRounds(settings, self.limits, names, self.owners) for settings in levels]
 
     # Feeding
 
@@ -135,12 +149,14 @@ class Verifier:
         known.name = fragment.collector_name or known.name
         known.sealed_ns = max(known.sealed_ns, fragment.sealed_ns)
         self.unchecked["absent"] += decoded.absent_reads
+        batch = self._own_times(decoded.batch, received_ns)
         self._learn_names(known, fragment)
-        self._learn_taints(fragment)
+        self._learn_owners(known, fragment, batch)
+        self._learn_taints(known, fragment, received_ns)
         for event in fragment.session_event:
             if event.what == SessionEvent.OPEN:
                 self._open(known, event, received_ns)
-        self._deliver(known, decoded.batch, received_ns)
+        self._deliver(known, batch, received_ns)
         for event in fragment.session_event:
             if event.what != SessionEvent.OPEN:
                 session = self._session(known, event.session)
@@ -149,11 +165,12 @@ class Verifier:
         for gap in fragment.gap:
             self.lost_txns += gap.txn_count
             for some in gap.write_ids:
-                self._lose(some.tag, some.first, some.end)
+                self._lose(known, some.tag, some.first, some.end)
         for progress in fragment.write_ids:
             if progress.tag in known.lost_from:
-                self._lose(progress.tag, known.lost_from.pop(progress.tag), progress.drawn or COUNTER_END)
-            self.admission.progress.settle(progress.tag, progress.settled)
+                self._lose(known, progress.tag, known.lost_from.pop(progress.tag), progress.drawn or COUNTER_END)
+            if self._counts(known, progress.tag):
+                self.admission.progress.settle(progress.tag, progress.settled)
 
     def _new_collector(self, id: bytes) -> Collector:
         self.collectors_made += 1
@@ -186,20 +203,23 @@ class Verifier:
         return now_ns - limit_ns if now_ns - limit_ns >= self.resumed_ns else -1
 
     def _refuse_strange(self, fragment: Fragment, batch: Batch, collector: bytes) -> None:
-        """All that is written has a tag of the collector's own."""
+        """All that is written has a tag that the collector says is its own.
+
+        It may have drawn by chance what another collector draws from, but not twice.
+        """
         known = self.collectors.get(collector)
         own = {XID_TAG} | {progress.tag for progress in fragment.write_ids} | (known.tags if known else set())
+        contested = self.owners.contests(collector)
         for tag in np.unique(batch.written >> COUNTER_BITS).tolist():
             if tag not in own:
                 raise BadFragment(f"fragment {fragment.sequence}: op_version: tag {tag} is not in write_ids")
+            if self._is_anothers(collector, tag):
+                if contested not in (0, tag):
+                    what = f"tag {tag} is another collector's, and so is {contested}"
+                    raise BadFragment(f"fragment {fragment.sequence}: op_version: {what}")
+                contested = tag
 
     def _learn_names(self, known: Collector, fragment: Fragment) -> None:
-        for progress in fragment.write_ids:
-            if progress.tag not in self.tags:
-                self._learn_tag(known, progress.tag)
-            elif self.tags[progress.tag] != known.id:
-                self._clash(progress.tag)
-            known.tags.add(progress.tag)
         for named in fragment.key_name:
             key = named.key - (1 << 64) if named.key >> 63 else named.key
             self.key_names[key] = named.name
@@ -210,46 +230,74 @@ class Verifier:
         while len(known.statements) > NAMES_MAX:
             del known.statements[next(iter(known.statements))]
 
-    def _learn_taints(self, fragment: Fragment) -> None:
+    def _own_times(self, batch: Batch, received_ns: int) -> Batch:
+        """The same without epochs of eras that have not begun."""
+        latest = (max(0, received_ns // SECOND_NS - ERA_BEGIN_SECONDS) + ERA_AHEAD_SECONDS_MAX) << EPOCH_BITS
+        if not (batch.epoch > latest).any():
+            return batch
+        return replace(batch, epoch=np.where(batch.epoch > latest, UNKNOWN_EPOCH, batch.epoch))
+
+    # What collectors claim
+
+    def _learn_taints(self, known: Collector, fragment: Fragment, now_ns: int) -> None:
         """Reads of a table that somebody writes to unseen prove nothing any more, in any process."""
-        unobserved = [seen for seen in fragment.coverage if seen.observed == Coverage.UNOBSERVED_WRITE]
-        tables = {seen.table for seen in unobserved if seen.statement_count} - self.tainted_tables
-        if tables:
-            self.tainted_tables |= tables
+        new = [self.taints.tell(Taint(known.id, table), now_ns) for table in sorted(tainted_tables(fragment))]
+        if any(new):
             for level in self.levels:
-                level.retained = level.retained.without_reads(self._is_tainted(level.retained.key))
+                level.retained = level.retained.without_reads(self.taints.of(level.retained.key, self.key_names) >= 0)
 
-    def _is_tainted(self, key: Ints) -> npt.NDArray[np.bool_]:
-        """Of each key, whether it is of a table that somebody wrote to unseen, or may be."""
-        if not self.tainted_tables:
-            return np.zeros(len(key), bool)
-        prefixes = tuple(f"{table}/" for table in self.tainted_tables)
-        every = "" in self.tainted_tables
-        keys, at = np.unique(key, return_inverse=True)
-        names = [self.key_names.get(number) for number in keys.tolist()]
-        found = np.array([every or name is None or name.startswith(prefixes) for name in names], bool)
-        tainted: npt.NDArray[np.bool_] = (found & (keys != FENCE_KEY))[at]
-        return tainted
+    def _learn_owners(self, known: Collector, fragment: Fragment, batch: Batch) -> None:
+        """Whose the tags are that stand in a fragment; see `owners.py`."""
+        claimed = {progress.tag for progress in fragment.write_ids}
+        claimed |= {lost.tag for gap in fragment.gap for lost in gap.write_ids}
+        for tag in sorted(claimed - {XID_TAG}):
+            self._claim(known, tag)
+        for tag in np.unique(batch.written >> COUNTER_BITS).tolist():
+            if tag == XID_TAG or (self.owners.of.get(tag) == known.id and tag in self.owners.proved):
+                continue
+            if self._is_anothers(known.id, tag):
+                self.owners.contest(known.id, tag)
+                foreign = (batch.kind == Kind.WRITE) & (batch.version >> COUNTER_BITS == tag)
+                self.owners.note_pairs(batch.key[foreign], batch.version[foreign])
+            elif self.owners.prove(known.id, tag):  # what was said of its versions by others counts no more
+                self.lost = self.lost.without_tag(tag)
+                self.admission.progress.settled.pop(tag, None)
 
-    def _learn_tag(self, known: Collector, tag: int) -> None:
-        self.tags[tag] = known.id
-        if not known.is_whole:
-            known.lost_from[tag] = 0  # it may have been in use in what is missing
-        before = self.admission.progress.ended.take_out(tag)
-        if before is None:
-            return
-        first, owner = before
-        self.admission.progress.settled[tag] = first
-        if owner == short(known.id):  # it was forgotten, and is back
+    def _claim(self, known: Collector, tag: int) -> None:
+        is_new = tag not in known.tags
+        known.tags.add(tag)
+        ended = self.admission.progress.ended
+        if tag not in self.owners.of and (owner := ended.owner_of(tag)) is not None:
+            if owner != short(known.id):
+                return
+            first = ended.take_out(tag)  # it was forgotten, and is back
+            self.admission.progress.settled[tag] = first
+            self.owners.prove(known.id, tag)
             known.lost_from[tag] = counter_of(first)
-        else:
-            self._clash(tag)
+            return
+        self.owners.claim(known.id, tag)
+        if tag in self.owners.disputed:
+            self.admission.progress.settled.pop(tag, None)
+        if is_new and not known.is_whole:
+            known.lost_from[tag] = 0  # it may have been in use in what is missing
 
-    def _clash(self, tag: int) -> None:
-        """Two collectors drew the same: nothing written under it can be told apart."""
-        if tag not in self.clashing_tags:
-            self.clashing_tags.add(tag)
-            self._lose(tag, 0, COUNTER_END)
+    def _is_anothers(self, collector: bytes, tag: int) -> bool:
+        """Whether somebody else delivered versions of this tag."""
+        if tag in self.owners.of:
+            return tag in self.owners.proved and self.owners.of[tag] != collector
+        return self.admission.progress.ended.owner_of(tag) not in (None, short(collector))
+
+    def _counts(self, known: Collector, tag: int) -> bool:
+        """Whether a collector's word on the versions of a tag counts. The database's own ids are nobody's."""
+        counts = self.owners.is_word_of(known.id, tag)
+        self.ignored_claims += not counts
+        return counts
+
+    def _lose(self, known: Collector, tag: int, first: int, end: int) -> None:
+        """A collector says that these versions of its own are lost."""
+        if self._counts(known, tag):
+            base, end = tag << COUNTER_BITS, min(max(first, end), COUNTER_END)
+            self.lost.add(np.array([base + min(first, end)], np.int64), np.array([base + end], np.int64))
 
     def _open(self, known: Collector, event: SessionEvent, received_ns: int) -> None:
         session = self._session(known, event.session)
@@ -283,10 +331,6 @@ class Verifier:
             session.heard_ns = received_ns
         self.admission.deliver(replace(batch, session=ours, position=position))
 
-    def _lose(self, tag: int, first: int, end: int) -> None:
-        base = tag << COUNTER_BITS
-        self.lost.add(np.array([base + first], np.int64), np.array([base + max(first, end)], np.int64))
-
     # Stepping
 
     def step(self, now_ns: int, force: bool = False) -> list[RoundOutcome]:
@@ -303,16 +347,19 @@ class Verifier:
         silent_ns = self._overdue_ns(now_ns, self.limits.silence_ns_max)
         admitted = self.admission.admit(self._overdue_ns(now_ns, self.limits.wait_ns_max), self.lost)
         batch = self._enter(admitted, silent_ns)
+        read_count = int(np.count_nonzero(admitted.kind == Kind.READ))
         self._number_epochs(batch, now_ns)
         for session in self.sessions.values():
             if session.is_open and session.heard_ns < silent_ns:
                 session.rest()
         admitting = perf_counter() - started
-        if not len(batch) and not force:
+        if not len(admitted) and not force:
             return []
         self.rounds += 1
         last = {number: session.admitted - 1 for number, session in self.sessions.items() if session.is_open}
-        outcomes = [self._round(level, batch, last, now_ns, admitting) for level in self.levels]
+        tainted, self._unchecked_now = self._unchecked_now, Counter()
+        self._count_blamed(tainted)
+        outcomes = [self._round(level, batch, last, now_ns, admitting, read_count, tainted) for level in self.levels]
         if self.rounds % ROUNDS_PER_CLEANING == 0:
             self._clean(self._overdue_ns(now_ns, self.limits.collector_silence_ns_max))
         return outcomes
@@ -334,15 +381,24 @@ class Verifier:
             if collector.heard_ns <= gone_ns and not collector.sessions:
                 del self.collectors[collector.id]
                 for tag in collector.tags:
-                    if self.tags[tag] == collector.id:
-                        del self.tags[tag]
-                        self.admission.progress.end(tag, collector.id)
+                    self._end(collector, tag)
         statements = sum(len(collector.statements) for collector in self.collectors.values())
         for collector in sorted(self.collectors.values(), key=lambda each: each.heard_ns):
             if statements <= NAMES_MAX:
                 break
             statements -= len(collector.statements)
             collector.statements.clear()
+
+    def _end(self, collector: Collector, tag: int) -> None:
+        """Nothing more is to be expected of a collector that is gone. What it only held is free."""
+        if self.owners.of.get(tag) != collector.id:
+            return
+        if tag in self.owners.proved:
+            self.admission.progress.end(tag, collector.id)
+        else:
+            self.lost = self.lost.without_tag(tag)
+            self.admission.progress.settled.pop(tag, None)
+        self.owners.forget(tag)
 
     def _enter(self, batch: Batch, silent_ns: int) -> Batch:
         """Count what enters, and leave out what sessions do that had to fence first and did not.
@@ -352,34 +408,88 @@ class Verifier:
         batch = self._learn_epochs(batch)
         fences = Fences.of(batch)
         is_committed = fences.status == COMMITTED
-        self._follow_row(fences)
+        doubted = self._of_doubted_eras(batch, fences, silent_ns)
+        self._follow_row(fences, doubted)
         due = {number: self.sessions[number].fence_due for number, _ in by_session(batch.session)}
-        is_old = (fences.epoch != UNKNOWN_EPOCH) & (fences.epoch < era_of(self.fenced_epoch) << EPOCH_BITS)
-        for number in set(batch.session[fences.txn[is_old]].tolist()):
-            due[number] = 0  # it was there before the row was made anew, and so is all that it does until it fences
-        left_out = self._unfenced(batch, fences, due)
+        doubted |= self._foreign(batch)
+        strange = doubted | self._of_older_eras(batch, fences)
+        for number in set(batch.session[strange].tolist()):
+            due[number] = 0  # what it does until it fences is of another era, or cannot be told from others' deeds
+        left_out = self._unfenced(batch, fences, due, strange)
         is_silent = self.proven_ns <= silent_ns and not any(each.is_open for each in self.sessions.values())
         if is_silent and (is_committed & fences.is_write).any() and left_out[fences.txn[is_committed]].all():
             self._begin_anew()
-            left_out = self._unfenced(batch, fences, due)
+            left_out = self._unfenced(batch, fences, due, doubted)
         if left_out.any():
             self.unchecked["unfenced"] += int(np.count_nonzero(left_out))
             lost = batch.select(left_out).written
+            lost = lost[~self.owners.is_contested(lost)]  # the owner's version of that name stands
             self.lost.add(lost, lost + 1)
         proven = is_committed & ~left_out[fences.txn]
         self.fenced_epoch = max(self.fenced_epoch, int(fences.epoch[proven].max(initial=0)))
         self.proven_ns = max(self.proven_ns, int(batch.received_ns[fences.txn[proven]].max(initial=0)))
         batch = batch.select(~left_out) if left_out.any() else batch
-        tainted = self._is_tainted(batch.key)
-        self.unchecked["tainted"] += int(np.count_nonzero(tainted & (batch.kind == Kind.READ)))
-        return batch.without_reads(tainted)
+        taint = self.taints.of(batch.key, self.key_names)
+        self._blame(self.taints.by_place(), taint[batch.kind == Kind.READ])
+        return batch.without_reads(taint >= 0)
 
-    def _follow_row(self, fences: Fences) -> None:
+    def _blame(self, taints: list[Taint], place: Ints) -> None:
+        """Note whose taint left each read unchecked, -1 for nobody's."""
+        reads = np.bincount(place[place >= 0], minlength=len(taints))
+        for at in np.flatnonzero(reads).tolist():
+            self.unchecked["tainted"] += int(reads[at])
+            self._unchecked_now[taints[at]] += int(reads[at])
+
+    def _foreign(self, batch: Batch) -> npt.NDArray[np.bool_]:
+        """The transactions that wrote under a tag which belongs to another collector; see `owners.py`."""
+        foreign = np.zeros(len(batch), bool)
+        contested = np.flatnonzero((batch.kind == Kind.WRITE) & self.owners.is_contested(batch.version))
+        for op, txn in zip(contested.tolist(), batch.op_txn[contested].tolist(), strict=True):
+            foreign[txn] |= self._is_anothers(
+                self.sessions[int(batch.session[txn])].collector, tag_of(batch.version[op])
+            )
+        return foreign
+
+    def _of_older_eras(self, batch: Batch, fences: Fences) -> npt.NDArray[np.bool_]:
+        """The transactions with a fence from before the row was made anew."""
+        older = np.zeros(len(batch), bool)
+        is_old = (fences.epoch != UNKNOWN_EPOCH) & (fences.epoch < era_of(self.fenced_epoch) << EPOCH_BITS)
+        older[fences.txn[is_old]] = True
+        return older
+
+    def _of_doubted_eras(self, batch: Batch, fences: Fences, silent_ns: int) -> npt.NDArray[np.bool_]:
+        """The transactions with a fence of a later era than most collectors are in that are at work.
+
+        When the row is made anew, all that are at work find it within seconds. An era that others do not find is told
+        by somebody who is wrong, and what would be let go for it is what all others did.
+        """
+        doubted = np.zeros(len(batch), bool)
+        known = (fences.status == COMMITTED) & (fences.epoch != UNKNOWN_EPOCH)
+        sessions, at = np.unique(batch.session[fences.txn[known]], return_inverse=True)
+        eras = np.zeros(len(sessions), np.int64)
+        np.maximum.at(eras, at, fences.epoch[known] >> EPOCH_BITS)
+        for number, era in zip(sessions.tolist(), eras.tolist(), strict=True):
+            self.sessions[number].era = max(self.sessions[number].era, era)
+        current = era_of(self.fenced_epoch)
+        later = {era for era in eras.tolist() if era > current}
+        if not current or not later:
+            return doubted
+        told: dict[bytes, int] = {}
+        for number, session in self.sessions.items():
+            if number in sessions or (session.is_open and session.heard_ns > silent_ns):
+                told[session.collector] = max(session.era, told.get(session.collector, 0))
+        for era in later:
+            agree = sum(each >= era for each in told.values())
+            if sum(0 < each < era for each in told.values()) >= agree:
+                doubted[fences.txn[known & (fences.epoch >> EPOCH_BITS == era)]] = True
+        return doubted
+
+    def _follow_row(self, fences: Fences, doubted: npt.NDArray[np.bool_]) -> None:
         """If the fence row is a new one, whatever is known of the old one says nothing of it; see `wire.EPOCH_BITS`.
 
         A row without an era, as an application's own store has it, begins with no version and epoch 1.
         """
-        is_known = (fences.status == COMMITTED) & (fences.epoch != UNKNOWN_EPOCH)
+        is_known = (fences.status == COMMITTED) & (fences.epoch != UNKNOWN_EPOCH) & ~doubted[fences.txn]
         eras = {era_of(epoch) for epoch in (*fences.epoch[is_known].tolist(), self.fenced_epoch) if epoch}
         era, era_before = max(eras, default=0), era_of(self.fenced_epoch)
         is_first = is_known & fences.is_write & (fences.seen == INITIAL_VERSION) & (fences.epoch == 1)
@@ -392,11 +502,18 @@ class Verifier:
             return
         self._begin_anew()
         self.fenced_epoch = era << EPOCH_BITS
+        begun_ns = (ERA_BEGIN_SECONDS + era) * SECOND_NS
+        self.taints.end_before(min(begun_ns, self.last_round_ns) - END_MARGIN_NS)
         for session in self.sessions.values():
             session.fence_due = session.admitted  # what it does until it fences may have been before
 
-    def _unfenced(self, batch: Batch, fences: Fences, due: dict[int, int]) -> npt.NDArray[np.bool_]:
-        """The transactions that are to be left out, if sessions had to fence where `due` says. They are moved on."""
+    def _unfenced(
+        self, batch: Batch, fences: Fences, due: dict[int, int], strange: npt.NDArray[np.bool_]
+    ) -> npt.NDArray[np.bool_]:
+        """The transactions that are to be left out, if sessions had to fence where `due` says. They are moved on.
+
+        Fences of those that are `strange` prove nothing.
+        """
         follows, fence_txn = fences.followed(), fences.written()
         writers, fenced = set(fence_txn.values()), set(fences.txn.tolist())
         left_out = np.zeros(len(batch), bool)
@@ -415,8 +532,8 @@ class Verifier:
                     seen, epoch = follows.get(txn, NO_VALUE), int(batch.epoch[txn])
                     known = seen in fence_txn and not left_out[fence_txn[seen]]
                     is_write = txn in writers
-                    is_old = epoch != UNKNOWN_EPOCH and era_of(epoch) < era_of(self.fenced_epoch)
-                    follows_known = txn in fenced and not is_old and (known or self._is_before(seen, epoch, is_write))
+                    is_fence = txn in fenced and not strange[txn]
+                    follows_known = is_fence and (known or self._is_before(seen, epoch, is_write))
                     if batch.status[txn] == COMMITTED and follows_known:
                         session.fence(position)
                     else:  # one in doubt proves nothing about its session, but others may turn out to follow it
@@ -477,7 +594,14 @@ class Verifier:
             self.epoch, self.epoch_reached_ns = agreed, now_ns
 
     def _round(
-        self, level: LevelRounds, batch: Batch, last: dict[int, int], now_ns: int, admitting: float
+        self,
+        level: LevelRounds,
+        batch: Batch,
+        last: dict[int, int],
+        now_ns: int,
+        admitting: float,
+        read_count: int,
+        tainted: Counter[Taint],
     ) -> RoundOutcome:
         started = perf_counter()
         done = level.round(batch, last, self.lost, self._overdue_ns(now_ns, self.limits.in_doubt_ns_max))
@@ -498,7 +622,24 @@ class Verifier:
             forgotten=done.forgotten,
             seconds={"admit": admitting, **done.seconds, "total": admitting + perf_counter() - started},
             choices=done.choices,
+            read_count=read_count,
+            unchecked=(
+                *(self._unchecked("tainted", taint, reads) for taint, reads in sorted(tainted.items(), key=_by_reads)),
+                *(self._unchecked("contested", self._contest(tag), reads) for tag, reads in done.contested.items()),
+            ),
         )
+
+    def _contest(self, tag: int) -> Taint:
+        """Who leaves reads of a contested tag unchecked: they may be of any table."""
+        return Taint(self.owners.contester[tag], EVERY)
+
+    def _unchecked(self, reason: str, taint: Taint, reads: int) -> Unchecked:
+        return Unchecked(reason, self._collector_label(taint.collector), taint.table, reads)
+
+    def _count_blamed(self, taints: Counter[Taint]) -> None:
+        for taint, reads in taints.items():
+            if taint in self.blamed or len(self.blamed) < BLAMED_MAX:
+                self.blamed[taint] += reads
 
     def _violation(self, level: LevelRounds, found: Found, now_ns: int) -> Violation:
         told = found.counterexample
@@ -539,6 +680,11 @@ class Verifier:
             return "the fence"
         return self.key_names.get(real) or f"key {real & 0xFFFFFFFFFFFFFFFF:016x}"
 
+    def _collector_label(self, id: bytes) -> str:
+        """For people, who may have several of one name, and may not have everybody's own word for it."""
+        known = self.collectors.get(id)
+        return f"{known.name} @{known.number}" if known else "a collector that is gone"
+
     def _session_name(self, number: int) -> str:
         session = self.sessions[number]
         collector = self.collectors[session.collector].name
@@ -547,7 +693,7 @@ class Verifier:
     def _version_name(self, version: int) -> str:
         if version == PAST_VERSION:
             return "an earlier version"
-        owner = self.collectors.get(self.tags.get(tag_of(version), b""))
+        owner = self.collectors.get(self.owners.of.get(tag_of(version), b""))
         return f"v{counter_of(version)}" + (f"@{owner.number}" if owner else "")
 
     # For the outside
@@ -591,16 +737,26 @@ class Verifier:
                 "absent": self.unchecked["absent"],
                 "tainted": self.unchecked["tainted"],
                 "lost": max((level.unchecked_reads for level in self.levels), default=0),
+                "contested": max((level.contested_reads for level in self.levels), default=0),
+            },
+            unchecked_by={
+                (self._collector_label(taint.collector), taint.table): reads for taint, reads in self.blamed.items()
             },
             lost_txns=self.lost_txns,
             lost_fragments=self.lost_fragments,
-            clashing_tags=len(self.clashing_tags),
+            clashing_tags=len(self.owners.contester),
+            ignored_claims=self.ignored_claims,
             begun_anew=self.begun_anew,
             in_doubt=max(
                 (int(np.count_nonzero(level.retained.status == 2)) for level in self.levels),
                 default=0,
             ),
         )
+
+
+def _by_reads(counted: tuple[Taint, int]) -> tuple[int, str]:
+    taint, reads = counted
+    return -reads, taint.table
 
 
 def by_session(session: SmallInts) -> Iterator[tuple[int, Ints]]:

@@ -24,6 +24,16 @@ class Violation:
 
 
 @dataclass(frozen=True)
+class Unchecked:
+    """Reads of a round that could not be checked because of what a collector claims."""
+
+    reason: str  # "tainted": it wrote to the table unseen. "contested": it uses another collector's write ids
+    collector: str
+    table: str  # empty for any
+    reads: int
+
+
+@dataclass(frozen=True)
 class RoundOutcome:
     """One round at one level."""
 
@@ -40,6 +50,8 @@ class RoundOutcome:
     forgotten: int  # transactions that this round let go
     seconds: dict[str, float]  # by phase: admit, build, prune, solve, explain, forget, total
     choices: Choices = field(default_factory=Choices)
+    read_count: int = 0  # reads in the transactions that were new, checked or not
+    unchecked: tuple[Unchecked, ...] = ()  # those left unchecked by somebody's claim; most reads first
 
 
 @dataclass(frozen=True)
@@ -61,3 +73,5 @@ class Gauges:
     clashing_tags: int  # in total: tags of write ids that two collectors drew
     begun_anew: int  # in total: how often all was let go, because no fence could prove its place
     in_doubt: int  # waiting for evidence
+    ignored_claims: int = 0  # in total: words of collectors on versions that are not theirs
+    unchecked_by: dict[tuple[str, str], int] = field(default_factory=dict)  # in total, by collector and table

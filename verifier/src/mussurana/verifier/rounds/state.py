@@ -20,6 +20,7 @@ from mussurana.verifier.rounds.level import LevelRounds
 from mussurana.verifier.rounds.limits import Limits
 from mussurana.verifier.rounds.lost import LostVersions
 from mussurana.verifier.rounds.machine import Collector, Session, Verifier
+from mussurana.verifier.rounds.taints import Taint
 from mussurana.verifier.verdict import Settings
 from mussurana.wire import FENCE_KEY
 
@@ -40,6 +41,7 @@ def snapshot(machine: Verifier) -> Callable[[], bytes]:
     _put_batch(columns, "pool", Batch.join([machine.admission.pool, *machine.admission.fresh()]))
     _put_lost(columns, "lost", machine.lost)
     columns["ahead"] = progress.ahead()
+    columns["contested.key"], columns["contested.version"] = machine.owners.pair_key, machine.owners.pair_version
     columns["ended.first"], columns["ended.owner"] = progress.ended.first, progress.ended.owner
     for at, level in enumerate(machine.levels):
         name = f"level{at}"
@@ -54,6 +56,7 @@ def snapshot(machine: Verifier) -> Callable[[], bytes]:
                 "past": level.past,
                 "real_key": list(level.real_key.items()),
                 "unchecked_reads": level.unchecked_reads,
+                "contested_reads": level.contested_reads,
                 "budget": level.budget,
                 "forgot_anything": level.forgot_anything,
                 "memory_ns": level.memory_ns,
@@ -81,13 +84,18 @@ def snapshot(machine: Verifier) -> Callable[[], bytes]:
             (number, {**asdict(session), "collector": session.collector.hex()})
             for number, session in machine.sessions.items()
         ],
-        "clashing_tags": sorted(machine.clashing_tags),
-        "tags": [(tag, owner.hex()) for tag, owner in machine.tags.items()],
+        "clashing_tags": [(tag, contester.hex()) for tag, contester in machine.owners.contester.items()],
+        "tags": [(tag, owner.hex()) for tag, owner in machine.owners.of.items()],
+        "held_tags": sorted(set(machine.owners.of) - machine.owners.proved),
+        "disputed_tags": sorted(machine.owners.disputed),
+        "claimed_tags": [(collector.id.hex(), sorted(collector.tags)) for collector in machine.collectors.values()],
         "settled": list(progress.settled.items()),
         "given_up_txns": machine.admission.given_up_txns,
         "key_names": list(machine.key_names.items()),
         "unchecked": dict(machine.unchecked),
-        "tainted_tables": sorted(machine.tainted_tables),
+        "taints": [(taint.collector.hex(), taint.table, told_ns) for taint, told_ns in machine.taints.told_ns.items()],
+        "blamed": [(taint.collector.hex(), taint.table, reads) for taint, reads in machine.blamed.items()],
+        "ignored_claims": machine.ignored_claims,
         **{name: getattr(machine, name) for name in _NUMBERS},
     }
 
@@ -143,16 +151,33 @@ def restore(levels: Sequence[Settings], limits: Limits | None, state: bytes) -> 
     machine.sessions = {
         number: Session(**{**one, "collector": bytes.fromhex(one["collector"])}) for number, one in text["sessions"]
     }
-    machine.clashing_tags = set(text["clashing_tags"])
-    for tag, owner in text["tags"]:
-        machine.tags[tag] = bytes.fromhex(owner)
-        machine.collectors[machine.tags[tag]].tags.add(tag)
+    _restore_claims(machine, columns, text)
     machine.key_names = dict(text["key_names"])
     machine.unchecked |= text["unchecked"]
-    machine.tainted_tables = set(text.get("tainted_tables", ()))
     for name in _NUMBERS:
         setattr(machine, name, text[name])
     return machine
+
+
+def _restore_claims(machine: Verifier, columns: dict[str, np.ndarray], text: dict[str, Any]) -> None:
+    """Whose word counts for what. A state that says no more than whose a tag is took the first claimer for its owner,
+    and held for lost what two collectors wrote under one tag."""
+    owners = machine.owners
+    owners.of = {tag: bytes.fromhex(owner) for tag, owner in text["tags"]}
+    owners.proved = set(owners.of) - set(text.get("held_tags", ()))
+    owners.disputed = set(text.get("disputed_tags", ()))
+    if "claimed_tags" in text:
+        owners.contester = {tag: bytes.fromhex(contester) for tag, contester in text["clashing_tags"]}
+        owners.pair_key, owners.pair_version = columns["contested.key"], columns["contested.version"]
+    claimed = text.get("claimed_tags") or [(owner, [tag]) for tag, owner in text["tags"]]
+    for collector, tags in claimed:
+        machine.collectors[bytes.fromhex(collector)].tags.update(tags)
+    for collector, table, told_ns in text.get("taints", ()):
+        machine.taints.tell(Taint(bytes.fromhex(collector), table), told_ns)
+    for table in text.get("tainted_tables", ()):  # nobody knows any more who told these
+        machine.taints.tell(Taint(b"", table), text["last_round_ns"])
+    machine.blamed.update({Taint(bytes.fromhex(id), table): reads for id, table, reads in text.get("blamed", ())})
+    machine.ignored_claims = text.get("ignored_claims", 0)
 
 
 def _add_to_version_1(text: dict[str, Any], columns: dict[str, np.ndarray]) -> None:
@@ -182,6 +207,7 @@ def _restore_level(level: LevelRounds, name: str, columns: dict[str, np.ndarray]
     level.real_key = dict(memory["real_key"])
     for field in ("past", "unchecked_reads", "budget", "forgot_anything", "memory_ns", "left_out_txns"):
         setattr(level, field, memory[field])
+    level.contested_reads = memory.get("contested_reads", 0)
     level.border = Border(**memory["border"])
 
 

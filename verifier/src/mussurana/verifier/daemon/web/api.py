@@ -160,6 +160,8 @@ def round_json(each: Round) -> dict[str, Any]:
         "lag_median_seconds": median,
         "lag_p99_seconds": p99,
         "lag_longest_seconds": longest,
+        "read_count": each.read_count,
+        "unchecked": [vars(unchecked) for unchecked in each.unchecked],
     }
 
 

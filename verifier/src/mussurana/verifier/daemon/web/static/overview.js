@@ -188,6 +188,8 @@ function bar(share) {
 const UNCHECKED = new Map([
   ["absent", "the row was absent, and who removed it cannot be told"],
   ["lost", "what was read is lost in a gap, or was written in a violation"],
+  ["tainted", "a collector wrote to the table unseen"],
+  ["contested", "two collectors use the same write ids"],
 ]);
 
 function showGaps({ gaps, status, collectors }) {
@@ -236,11 +238,18 @@ function showRounds(rounds) {
   });
 }
 
+// "unchecked 12: web-3 @7 wrote to seats unseen", for what collectors claim.
+function uncheckedIn(round) {
+  return round.unchecked.map(({ reason, collector, table, reads }) => `unchecked ${number(reads)}: ${collector} `
+    + (reason === "contested" ? "uses write ids of another collector" : `wrote to ${table || "some table"} unseen`)).join("; ");
+}
+
 function aboutRound(round) {
-  if (!round.violations.length) return round.reason;
+  const unchecked = uncheckedIn(round);
+  if (!round.violations.length) return [round.reason, unchecked].filter(Boolean).join("; ");
   const links = round.violations.flatMap((id, n) => [n ? " " : "", h("a", { href: `violations/${encodeURIComponent(id)}`, "data-focus": `round-${id}` }, id)]);
   const further = round.further_violations ? ` and ${plural(round.further_violations, "transaction")} set aside` : "";
-  return h("span", {}, ...links, further);
+  return h("span", {}, ...links, further, unchecked ? `; ${unchecked}` : "");
 }
 
 function showFoot(status) {
