@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from mussurana.collector.recorder import Recorder
+from tests.collector.recording.ingest import eventually
 from tests.collector.recording.observed import quick
 
 
@@ -29,8 +30,11 @@ def make_recorder(spool: Path) -> Iterator[Callable[..., Recorder]]:
     yield make
     for recorder in made:
         recorder.close()
-    left = [thread.name for thread in threading.enumerate() if thread.name.startswith("mussurana")]
-    assert left == []
+    assert eventually(lambda: not threads_left()), threads_left()
+
+
+def threads_left() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("mussurana")]
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ import os
 import socket
 import threading
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic, perf_counter, sleep, time_ns
 
@@ -50,6 +51,12 @@ MEASURE_SECONDS = 5.0
 
 FORK_SECONDS_MAX = 0.2
 """How long a fork may wait for metrics to be published, which takes some microseconds."""
+
+SPOOLING_SECONDS_MAX = 1.0
+"""How long the end of the process may wait for a thread that writes to the disk; usually some milliseconds."""
+
+STARTING_SECONDS_MAX = 0.1
+"""And how long for a shipper to be started, if there was none."""
 
 FULL_SECONDS = 1.0
 """How often a full spool is asked for room for a gap alone: the room that is kept for gaps is small."""
@@ -475,22 +482,24 @@ class Background:
         return Shipped.read(self.spool.folder).durable_sequence >= self.spool.last_sequence
 
     def close(self, timeout_seconds: float) -> None:
-        """Spool all that has ended, give the verifier what it takes within the time, and end the threads."""
+        """Spool all that has ended, and end the thread. The shipper goes on; wait so long until it has shipped all."""
         deadline = monotonic() + timeout_seconds
         self._stopping = True
         self._hurry.set()
         self._recorder.wake.set()
         if self._thread is not None:
-            self._thread.join(timeout_seconds)
+            self._thread.join(max(timeout_seconds, SPOOLING_SECONDS_MAX))
         if self._turn_lock.acquire(timeout=max(0.1, deadline - monotonic())):
             try:
                 self._finish()
             finally:
                 self._turn_lock.release()
-        while self._helper is not None and monotonic() < deadline and not self._is_durable():
-            sleep(0.005)
         if self._helper is not None:
-            self._helper.join()
+            with suppress(OSError):
+                self._helper.ensure()  # or what was spooled just now would wait for the next process
+            while monotonic() < deadline and not self._is_durable():
+                sleep(0.005)
+            self._helper.wait_until_started(STARTING_SECONDS_MAX)
         if self.journal is not None:
             self.journal.close()
         self.spool.close()

@@ -13,6 +13,8 @@ import threading
 from pathlib import Path
 from time import monotonic
 
+from mussurana.collector.flag import Flag
+
 SHIPPER_LOCK = "shipper.lock"
 
 START_SECONDS_MAX = 10.0
@@ -32,6 +34,7 @@ class Helper:
         self._next_at = 0.0
         self._retry_seconds = RETRY_SECONDS_MIN
         self._lock = -1
+        self._started = Flag()  # the process is there, or will not be
 
     def ensure(self) -> None:
         """Start a shipper unless there is one. Returns at once; OSError if the spool is gone."""
@@ -46,19 +49,22 @@ class Helper:
             return
         self._next_at = monotonic() + self._retry_seconds
         self._retry_seconds = min(2 * self._retry_seconds, RETRY_SECONDS_MAX)
+        self._started.clear()
         self._thread = threading.Thread(target=self._start, name="mussurana-helper", daemon=True)
         self._thread.start()
 
-    def join(self) -> None:
-        if self._thread is not None:
-            self._thread.join(START_SECONDS_MAX)
+    def wait_until_started(self, timeout_seconds: float) -> None:
+        """Wait until there is the process that is being started, if one is; then it needs us no more."""
+        if self._thread is not None and self._thread.is_alive():
+            self._started.wait(timeout_seconds)
 
     def _start(self) -> None:
         try:
-            _start(self._root, self._lock)
+            _start(self._root, self._lock, self._started)
         except Exception:  # no such interpreter, or no more processes
             self.failures += 1
         finally:
+            self._started.set()
             self.let_go()
 
     def let_go(self) -> None:
@@ -68,7 +74,7 @@ class Helper:
             self._lock = -1
 
 
-def _start(root: Path, lock: int) -> None:
+def _start(root: Path, lock: int, started: Flag) -> None:
     command = [_python(), "-P", "-m", "mussurana.collector.shipper", str(root), "--lock", str(lock)]
     process = subprocess.Popen(
         command,
@@ -81,6 +87,7 @@ def _start(root: Path, lock: int) -> None:
         pass_fds=(lock,),
         start_new_session=True,
     )
+    started.set()
     try:
         process.wait(START_SECONDS_MAX)
     except subprocess.TimeoutExpired:

@@ -68,7 +68,7 @@ class Settings:
     batch_interval_seconds: float = 0.25
     queue_txns_max: int = 20_000  # ended transactions in memory; reached only if the background thread starves
     queue_rows_max: int = 500_000  # rows in the results that these keep alive
-    close_seconds: float = 2.0  # how long the end of the process may wait for the verifier
+    close_seconds: float = 0.0  # how long the end of the process may wait for the verifier; the shipper outlives it
 
     def __post_init__(self) -> None:
         for each in dataclasses.fields(self):

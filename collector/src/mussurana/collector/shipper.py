@@ -9,7 +9,7 @@ also does not compete with the application for the interpreter.
 
 Whoever holds `shipper.lock` in the spool is the shipper. A collector that finds it free takes it and hands it to the
 process that it starts, so there is never more than one, and a shipper that dies is replaced within a second. One that
-was started by a collector ends a little after the last collector has.
+was started by a collector ends a little after the last collector has, and what that left is shipped.
 """
 
 from __future__ import annotations
@@ -43,12 +43,13 @@ def main() -> int:
     parser.add_argument("spool", type=Path, help="the folder that the collectors have as their spool")
     parser.add_argument("--lock", type=int, help="the shipper's lock, held already; for collectors")
     options = parser.parse_args()
-    if options.lock is not None:
+    lock = options.lock
+    if lock is not None:
         # The application must not find a child that it does not know, so the child of its own ends here.
         if os.fork():
             os._exit(0)
         os.nice(NICENESS)
-    elif take_lock(options.spool) is None:
+    elif (lock := take_lock(options.spool)) is None:
         print(f"{options.spool}: another shipper is at work", file=sys.stderr)
         return 1
     from mussurana.collector.shipping import Shipper  # gRPC comes with it, so not before the fork
@@ -56,7 +57,11 @@ def main() -> int:
     shipper = Shipper(options.spool, stays=options.lock is None)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: shipper.stopping.set())
-    shipper.run()
+    while lock is not None:
+        shipper.run()
+        os.close(lock)
+        # A process may have begun and ended while it saw that there is a shipper.
+        lock = take_lock(options.spool) if shipper.is_needed() else None
     return 0
 
 

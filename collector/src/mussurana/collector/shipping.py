@@ -20,8 +20,9 @@ LOOK_SECONDS = 0.5
 LINGER_SECONDS = 2.0
 """How long it stays without collectors, since the next one often comes at once."""
 
-UNREACHABLE_SECONDS_MAX = 10.0
-"""How long it goes on trying for processes that are gone. After that the next shipper has to."""
+UNREACHABLE_SECONDS_MAX = 60.0
+"""How long it goes on trying for processes that are gone: a verifier that restarts is back in less. After that the next
+shipper has to."""
 
 
 class Shipment:
@@ -72,6 +73,7 @@ class Shipper:
         self._root = root
         self._stays = stays
         self._shipments: dict[Path, Shipment] = {}
+        self._tried: set[Path] = set()  # folders that are left to the next shipper
         self.stopping = threading.Event()
 
     def run(self) -> None:
@@ -88,19 +90,34 @@ class Shipper:
                 break
         for shipment in self._shipments.values():
             shipment.end()
+        self._tried |= self._shipments.keys()
+        self._shipments.clear()
+
+    def is_needed(self) -> bool:
+        """Whether something has come since it last looked, and nobody has told it to end."""
+        if self.stopping.is_set():
+            return False
+        return any(_has_destination(folder) for folder in folders(self._root) if folder not in self._tried)
 
     def _look(self) -> None:
         remove_unfinished(self._root)
         for folder in folders(self._root):
             if folder not in self._shipments:
                 with contextlib.suppress(OSError, ValueError, TypeError):  # half deleted, or not one of ours
-                    if Destination.read(folder).verifier and _says_whose_it_is(folder):
+                    if _has_destination(folder) and _says_whose_it_is(folder):
                         self._shipments[folder] = Shipment(folder)
         for folder, shipment in list(self._shipments.items()):
             shipment.look()
             if shipment.is_done or not folder.exists():
                 shipment.end()
                 del self._shipments[folder]
+
+
+def _has_destination(folder: Path) -> bool:
+    try:
+        return bool(Destination.read(folder).verifier)
+    except (OSError, ValueError, TypeError):  # half deleted, or not one of ours
+        return False
 
 
 def _says_whose_it_is(folder: Path) -> bool:
