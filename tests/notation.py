@@ -10,6 +10,7 @@ Transactions are numbered as they are written: all of the first session, then al
     x:=2<new    wrote version 2 of x where there was no row
     x==1        read version 1 of x; x==_ read the initial version
     x+=1        appended 1 to list x
+    x+=2<1      appended 2 to list x, whose last element was 1 (x+=2<_ to the empty list)
     x==(1 2)    read list x and saw 1, then 2; x==() saw it empty
 
 After the bracket, in this order and each optional:
@@ -34,7 +35,7 @@ _OPERATION = re.compile(
     r"\s*(?P<key>\w+)(?:"
     r":=(?P<write>-?\d+)(?:<(?P<previous>_|new|-?\d+))?"
     r"|==(?P<read>_|-?\d+)"
-    r"|\+=(?P<append>-?\d+)"
+    r"|\+=(?P<append>-?\d+)(?:<(?P<last>_|-?\d+))?"
     r"|==\((?P<list>[\d\s-]*)\)"
     r")(?=\s|$)"
 )
@@ -86,7 +87,7 @@ def _operations(build: HistoryBuilder, text: str) -> None:
         if op["write"] is not None:
             build.write(op["key"], int(op["write"]), NO_VALUE if op["previous"] is None else _version(op["previous"]))
         elif op["append"] is not None:
-            build.append(op["key"], int(op["append"]))
+            build.append(op["key"], int(op["append"]), NO_VALUE if op["last"] is None else _version(op["last"]))
         elif op["list"] is not None:
             build.read_list(op["key"], [int(value) for value in op["list"].split()])
         else:
@@ -114,11 +115,15 @@ def _show_operation(history: History, op: int) -> str:
         case Kind.READ:
             return f"{key}=={_show_version(value)}"
         case Kind.WRITE:
-            return f"{key}:={value}" + ("" if previous == NO_VALUE else f"<{_show_version(previous)}")
+            return f"{key}:={value}{_show_previous(previous)}"
         case Kind.APPEND:
-            return f"{key}+={value}"
+            return f"{key}+={value}{_show_previous(previous)}"
         case Kind.READ_LIST:
             return f"{key}==({' '.join(map(str, history.list_seen(op)))})"
+
+
+def _show_previous(previous: int) -> str:
+    return "" if previous == NO_VALUE else f"<{_show_version(previous)}"
 
 
 def _show_version(value: int) -> str:

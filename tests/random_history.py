@@ -71,7 +71,7 @@ def to_history(drafts: list[Draft]) -> History:
             elif op.kind == Kind.WRITE:
                 build.write(op.key, op.value, op.previous)
             elif op.kind == Kind.APPEND:
-                build.append(op.key, op.value)
+                build.append(op.key, op.value, op.previous)
             else:
                 build.read_list(op.key, op.seen)
     return build.finish()
@@ -95,6 +95,7 @@ class ToyDatabase:
         self.read_share = rng.choice((0.3, 0.5, 0.7))
         self.replaced_share = rng.choice((0.0, 0.0, 0.4, 1.0))
         self.inserted_share = rng.choice((0.0, 0.0, 0.3, 0.8))
+        self.time_lost_share = rng.choice((0.0, 0.0, 0.0, 0.5))  # any of the four may be known without the others
         self.clock = 5
 
     def run(self) -> list[Draft]:
@@ -165,11 +166,11 @@ class Running:
 
     def write(self, db: ToyDatabase, key: str, state: list[int], last: int) -> None:
         value = db.new_value(key)
+        last = self.own[key][-1] if key in self.own else last
+        previous = last if db.rng.random() < db.replaced_share else NO_VALUE
         if key in db.lists:
-            self.draft.ops.append(Operation(Kind.APPEND, key, value))
+            self.draft.ops.append(Operation(Kind.APPEND, key, value, previous))
         else:
-            last = self.own[key][-1] if key in self.own else last
-            previous = last if db.rng.random() < db.replaced_share else NO_VALUE
             if db.rng.random() < db.inserted_share:
                 previous = NO_ROW
                 if key not in self.own:
@@ -192,6 +193,7 @@ class Running:
             asked = max(db.clock - rng.choice((0, 0, 1)), begun or begin or 0)
             self.draft.times[2] = asked if rng.random() < 0.5 else None
             self.draft.times[3] = max(asked, db.clock + rng.choice((0, 0, 1, 3))) if rng.random() < 0.95 else None
+            self.draft.times = [None if rng.random() < db.time_lost_share else time for time in self.draft.times]
 
 
 def spoil_read(rng: Random, drafts: list[Draft]) -> None:

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from mussurana.verifier import check
+from mussurana.verifier.audit import audit
+from mussurana.verifier.certificate import certificate
 from mussurana.verifier.engine.cdcl import solve
 from mussurana.verifier.engine.cycles import suspects
 from mussurana.verifier.engine.decide import decide
@@ -93,6 +95,18 @@ def test_a_lost_update_of_a_list_speaks_of_lists() -> None:
 def test_the_order_of_appends_is_told_by_who_read_them() -> None:
     (case,) = rejected("[x+=1] [x+=2] | [x==(2 1)]").cases
     assert case.steps[1].reason == "T2 comes before T1, because T3 read x as [2, 1], where 2 comes before 1."
+
+
+def test_a_rejection_is_told_even_if_there_is_no_time_to_tell_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How, is said as far as one gets; the auditor tries all of it in any case."""
+    monkeypatch.setattr("mussurana.verifier.engine.check.EXPLAIN_SECONDS_MIN", 0.0)
+    history = h("[x:=1 y:=1] | [x:=2 y:=2] | [x==1 y==2] | [z:=1] | [z==1]")
+    result = check(history, Settings("serializable"), timeout_seconds=1e-9)
+    assert isinstance(result.verdict, Rejected)
+    found = result.verdict.counterexample
+    assert {0, 1, 2} <= {transaction.txn for transaction in found.transactions}
+    assert "could not be told in the time that was given" in found.cases[0].conclusion
+    assert audit(certificate(result, history), history).ok
 
 
 def test_an_open_order_of_writes_becomes_two_cases() -> None:

@@ -68,6 +68,14 @@ TABLE = [
     ("a mix of two writers", "[x:=1 y:=1] | [x:=2 y:=2] | [x==1 y==2]", ALL_NO, "read skew"),
     ("long fork", "[x:=1] | [y:=1] | [x==1 y==_] | [x==_ y==1]", ALL_NO, "long fork"),
     ("long fork in lists", "[x+=1] | [y+=1] | [x==(1) y==()] | [x==() y==(1)]", ALL_NO, "long fork"),
+    (
+        "an append to another element than a list shows before it",
+        "[x+=2] | [x+=3<2] | [x==(3 2)]",
+        ALL_NO,
+        "circular information flow",
+    ),
+    ("an append after what it said that it replaced", "[x+=1<_] | [x+=2<1] | [x==(1 2)]", ALL_YES, ""),
+    ("two appends to the same list", "[x+=1] | [x+=2<1] | [x+=3<1]", ALL_NO, "lost update"),
     ("lists in incompatible orders", "[x+=1] | [x+=2] | [x==(1 2)] | [x==(2 1)]", ALL_NO, "incompatible order"),
     ("an element twice", "[x+=1] | [x==(1 1)]", ALL_NO, "duplicate element"),
     # snapshot isolation permits

@@ -1,4 +1,4 @@
-"""Engine against brute force on random histories, as many as you have time for.
+"""Engine and auditor against brute force on random histories, as many as you have time for.
 
     python -m tests.fuzz                              a million cases, on all cores
     python -m tests.fuzz --seconds 600 --level strong-si
@@ -21,8 +21,11 @@ from functools import partial
 from itertools import count
 from multiprocessing import get_context
 
+from mussurana.verifier import check
+from mussurana.verifier.certificate import certificate
 from mussurana.verifier.history import History
 from mussurana.verifier.verdict import Settings
+from tests.audit.forging import upheld_forgery
 from tests.fuzz.case import complaint, make
 from tests.fuzz.shrink import shrink
 from tests.notation import show
@@ -37,7 +40,7 @@ CHUNK_CASES = 100  # often enough for a progress line, seldom enough for the pro
 def try_case(history: History, settings: Settings) -> str:
     """The complaint about a case; a crash of the engine is one, too."""
     try:
-        return complaint(history, settings)
+        return complaint(history, settings) or upheld_forgery(history, certificate(check(history, settings), history))
     except Exception:
         return f"the check failed: {traceback.format_exc()}"
 

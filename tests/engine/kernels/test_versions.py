@@ -99,6 +99,36 @@ def test_neighbours_in_lists_are_linked_unless_lists_disagree() -> None:
     assert min(clashes, linked) > 250
 
 
+def test_no_version_follows_two_others_whatever_lists_and_updates_say() -> None:
+    """Whoever walks along the links would never come to an end."""
+    contradicted = 0
+    for seed in range(500):
+        rng = Random(seed)
+        count = rng.randint(2, 6)  # versions of one key that 0 .. count - 1 install, after the initial one
+        shown = rng.sample(range(1, count + 1), rng.randint(0, count))
+        claims = {txn: v for txn in range(count) if rng.random() < 0.5 and (v := rng.randint(0, count)) != txn + 1}
+        following, followed_by = (np.full(count + 1, -1, np.int32) for _ in range(2))
+        clash = np.full(5, -1, np.int64)
+        ends = np.array([0, len(shown)], np.int64)
+        link_lists(ends, np.array(shown, np.int32), np.zeros(1, np.int32), following, followed_by, clash)
+        by_list = following.copy()
+        read_start, read_order = group_by(np.array(list(claims.values()), np.int32), count + 1)
+        version_key = np.zeros(count + 1, np.int32)
+        version_txn = np.arange(-1, count, dtype=np.int32)
+        link_updates(
+            version_key, version_txn, np.zeros(count + 1, bool), 1,
+            read_start, read_order, np.array(list(claims), np.int32), following, clash,
+        )  # fmt: skip
+        targets = following[following >= 0].tolist()
+        assert len(set(targets)) == len(targets)
+        assert (following[by_list >= 0] == by_list[by_list >= 0]).all()
+        contradicted += clash[0] < 0 and any(following[v] != txn + 1 for txn, v in claims.items())
+        room = np.empty(count + 1, np.int32)
+        if clash[0] < 0:
+            trace_chains(count + 1, following, room, room.copy())
+    assert contradicted > 50
+
+
 @covers(trace_chains)
 def test_chains_lead_from_versions_without_predecessor_to_versions_without_successor() -> None:
     for seed in range(1000):

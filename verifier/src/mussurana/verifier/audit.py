@@ -89,14 +89,14 @@ class Rules:
         for _, kind, key, value, _ in self.writes[txn]:
             if kind == WRITE:
                 state[key] = []
-                state.setdefault(~key, []).extend(self.replaced(txn, key))
+            state.setdefault(~key, []).extend(self.replaced(txn, key))
             state.setdefault(key, []).append(value)
         return ""
 
     def replaced(self, txn: int, key: int) -> list[int]:
         """The version of others that a transaction put an end to: it saw it, wrote the key, and it is written once."""
         kind, value, previous = next((op[1], op[3], op[4]) for op in self.ops[txn] if op[2] == key)
-        saw = value if kind == READ else previous
+        saw = value if kind in (READ, READ_LIST) else previous
         return [saw] if (key, saw) in self.once else []
 
     def unexplained(self, txn: int, ops: list[tuple[int, ...]], state: State) -> str:
@@ -109,7 +109,9 @@ class Rules:
             if kind == READ_LIST:
                 seen = self.history.list_seen(op)
                 theirs = seen[: max(0, len(seen) - len(mine))]
-                fits = theirs + mine == seen and external.setdefault(key, theirs) == theirs
+                last = (theirs or [INITIAL])[-1]  # as an append says that it replaced
+                fits = theirs + mine == seen and external.setdefault(~key, theirs) == theirs
+                fits = fits and external.setdefault(key, last) == last
                 if self.outside:
                     unsure = {v for v in theirs if (key, v) in self.outside}
                     theirs, there = ([v for v in some if v not in unsure] for some in (theirs, there))

@@ -89,7 +89,7 @@ class History:
     kind: Bytes
     key: SmallInts
     value: Ints
-    previous: Ints  # for writes: the version replaced, where the database said so, or NO_ROW; else NO_VALUE
+    previous: Ints  # for writes and appends: the version replaced, where that is known, or NO_ROW; else NO_VALUE
     list_start: Ints  # a READ_LIST operation o saw list_value[list_start[o] : list_start[o + 1]]
     list_value: Ints
     # names, for people
@@ -241,8 +241,8 @@ class HistoryBuilder:
     def write(self, key: str, value: int, previous: int = NO_VALUE) -> None:
         self._operation(Kind.WRITE, key, value, previous)
 
-    def append(self, key: str, value: int) -> None:
-        self._operation(Kind.APPEND, key, value)
+    def append(self, key: str, value: int, previous: int = NO_VALUE) -> None:
+        self._operation(Kind.APPEND, key, value, previous)
 
     def read_list(self, key: str, values: Sequence[int]) -> None:
         self._operation(Kind.READ_LIST, key, values[-1] if values else INITIAL)

@@ -15,6 +15,9 @@ from mussurana.verifier.levels import LEVELS
 from mussurana.verifier.solvers import find_solver
 from mussurana.verifier.verdict import Accepted, Choices, Rejected, Result, Settings, Unknown, Verdict
 
+EXPLAIN_SECONDS_MIN = 10.0
+"""So long may a rejection be explained although the timeout is over; it seldom takes one second."""
+
 
 def check(
     history: History,
@@ -27,7 +30,7 @@ def check(
     """Decide whether the database could have produced this history at this level.
 
     `report` is called with the name of each phase as it starts. The timeout ends pruning and the search; building
-    is linear in the history, and a rejection that is at hand is explained.
+    is linear in the history. A rejection that is at hand is explained as far as some seconds more allow.
     """
     if settings.level not in LEVELS:
         raise ValueError(f"unknown level {settings.level!r}; the levels are {', '.join(LEVELS)}")
@@ -54,7 +57,11 @@ def check(
         if decision.refused:
             report("explaining")
             explaining = perf_counter()
-            verdict = Rejected(explain(resolved, settings, decision, search))
+
+            def explained_enough() -> bool:
+                return out_of_time() and perf_counter() - explaining > EXPLAIN_SECONDS_MIN
+
+            verdict = Rejected(explain(resolved, settings, decision, search, explained_enough))
             seconds["explain"] = perf_counter() - explaining
         elif decision.gave_up:
             verdict = Unknown(

@@ -35,10 +35,15 @@ class VersionChains:
 def link_updates(version_key, version_txn, version_new, key_count, read_start, read_order, read_txn, following, clash):
     """Link each version to the one that replaced it in a read-modify-write.
 
-    Pre:  reads are grouped by version through read_start and read_order; following is -1.
+    Pre:  reads are grouped by version through read_start and read_order; following is -1, or what lists show.
     Post: following[v] is set for each version whose replacement is known; clash holds a version and its two
-          successors if one has two, else -1.
+          successors if one has two, else -1. No version follows two: where a list shows another one before it than
+          its writer replaced, the list's link stays, and the edges of the writer's read contradict it.
     """
+    has_previous = np.zeros(len(following), np.uint8)
+    for v in range(len(following)):
+        if following[v] >= 0:
+            has_previous[following[v]] = 1
     txn_count = 0
     for v in range(len(version_txn)):
         txn_count = max(txn_count, version_txn[v] + 1)
@@ -58,11 +63,13 @@ def link_updates(version_key, version_txn, version_new, key_count, read_start, r
             v = key if position < first else position
             for i in range(read_start[v], read_start[v + 1]):
                 after = own_version[read_txn[read_order[i]]]
-                if after >= 0 and after != v:
-                    if following[v] >= 0 and following[v] != after:
+                if after >= 0 and after != v and following[v] != after:
+                    if following[v] >= 0:
                         clash[0], clash[1], clash[2] = v, following[v], after
                         return
-                    following[v] = after
+                    if has_previous[after] == 0:
+                        following[v] = after
+                        has_previous[after] = 1
         for position in range(first, at):
             own_version[version_txn[position]] = -1
 
@@ -91,6 +98,7 @@ def link_lists(list_start, list_version, list_key, following, followed_by, clash
 def trace_chains(version_count, following, chain_head, chain_tail):
     """Walk each chain from its first version. Returns the number of chains.
 
+    Pre:  no version follows two others.
     Versions whose links form a ring are in no chain; their transactions form a cycle of known edges.
     """
     has_previous = np.zeros(version_count, np.uint8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import islice, pairwise
 
 import numpy as np
@@ -31,15 +32,24 @@ _IMPOSSIBLE = {
 }
 
 
-def explain(resolved: Resolved, settings: Settings, decision: Decision, solver: Solver) -> Counterexample:
-    """The story of a history that `decide` refused."""
-    part, numbers = shrink(resolved, settings, decision, solver)
+_NO_TIME = Case((), (), "Which of them contradict each other could not be told in the time that was given.")
+
+
+def explain(
+    resolved: Resolved,
+    settings: Settings,
+    decision: Decision,
+    solver: Solver,
+    out_of_time: Callable[[], bool] = lambda: False,
+) -> Counterexample:
+    """The story of a history that `decide` refused, as far as there is time to tell it."""
+    part, numbers = shrink(resolved, settings, decision, solver, out_of_time)
     narrator = Narrator(Cast(resolved.history, part.history, numbers), part)
     graph = build_graph(part, settings, keeps_sessions(settings))
     if graph.chains.clash is not None:
         return _two_successors(narrator, graph)
     cases, names, keys = [], [], set()
-    found = refutations(graph)
+    found = refutations(graph, out_of_time)
     for case in islice(found, CASES_SHOWN_MAX):
         steps = narrator.cycle(case.paths, case.cycle)
         since = [step for order in case.orders for step in narrator.since(order)]
@@ -48,14 +58,14 @@ def explain(resolved: Resolved, settings: Settings, decision: Decision, solver: 
         names.append(classify(steps, since))
         keys |= {step.key for step in (*steps, *since)}
     hidden = sum(1 for _ in islice(found, 1000))
-    anomaly, adya = mildest(names)
+    anomaly, adya = mildest(names) if names else ("contradiction", "")
     count = len(numbers)
     return Counterexample(
         anomaly=anomaly,
         adya=adya,
         summary=f"{count} transactions that no {graph.level.promise} order explains" + _where(keys) + ".",
         transactions=narrator.cast.show(keys),
-        cases=tuple(cases),
+        cases=tuple(cases) or (_NO_TIME,),
         facts=(f"{hidden} further cases end in a contradiction as well and are not shown.",) if hidden else (),
     )
 

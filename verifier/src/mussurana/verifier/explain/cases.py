@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,12 +30,16 @@ class Refutation:
     cycle: list[int]  # edges of the pruned graph in `paths`
 
 
-def refutations(graph: Graph, orders: tuple[Order, ...] = ()) -> Iterator[Refutation]:
-    """Cases that together cover all possibilities. Pre: the graph has no order.
+def refutations(
+    graph: Graph, out_of_time: Callable[[], bool] = lambda: False, orders: tuple[Order, ...] = ()
+) -> Iterator[Refutation]:
+    """Cases that together cover all possibilities, as far as there is time. Pre: the graph has no order.
 
     A cycle has only edges that the history shows or that follow from the orders given. Where pruning knew more, the
     order of two writes is either obvious, because one writer comes before the other, or it becomes two cases.
     """
+    if out_of_time():
+        return
     pruned = prune(graph)
     paths = Paths(pruned)
     shown = [*pruned.derived_start, len(pruned.edges.source)][1]  # below are the edges that need no reason
@@ -52,11 +56,11 @@ def refutations(graph: Graph, orders: tuple[Order, ...] = ()) -> Iterator[Refuta
         path = paths.path(int(pruned.open.begin_head[c]), int(pruned.open.commit_tail[d]), shown)
         if path is not None:
             obvious = Order(*_heads(pruned, c, d), paths, tuple(path))
-            yield from refutations(replace(graph, edges=_with_order(pruned, c, d)), (*orders, obvious))
+            yield from refutations(replace(graph, edges=_with_order(pruned, c, d)), out_of_time, (*orders, obvious))
             return
     for c, d in pairs:
         supposed = Order(*_heads(pruned, c, d), paths)
-        yield from refutations(replace(graph, edges=_with_order(pruned, c, d)), (*orders, supposed))
+        yield from refutations(replace(graph, edges=_with_order(pruned, c, d)), out_of_time, (*orders, supposed))
 
 
 def _heads(pruned: Pruned, c: int, d: int) -> tuple[int, int]:

@@ -46,11 +46,20 @@ def _values_seen(history: History, op: int) -> list[int]:
     return [int(history.value[op] if history.kind[op] == Kind.READ else history.previous[op])]
 
 
-def shrink(resolved: Resolved, settings: Settings, decision: Decision, solver: Solver) -> tuple[Resolved, Ints]:
-    """A minimal refused part of the history, and its transactions' numbers. Pre: the decision refused it."""
+def shrink(
+    resolved: Resolved,
+    settings: Settings,
+    decision: Decision,
+    solver: Solver,
+    out_of_time: Callable[[], bool] = lambda: False,
+) -> tuple[Resolved, Ints]:
+    """A minimal refused part of the history, and its transactions' numbers. Pre: the decision refused it.
+
+    If there is no more time, a part that is refused, but may not be minimal.
+    """
 
     def refused(part: Resolved) -> bool:
-        return decide(part, settings, solver).refused
+        return not out_of_time() and decide(part, settings, solver, out_of_time).refused
 
     numbers = np.arange(resolved.history.txn_count)
     part = resolved
@@ -60,17 +69,19 @@ def shrink(resolved: Resolved, settings: Settings, decision: Decision, solver: S
         if refused(smaller):
             part, numbers = smaller, txns
             break
-    part, numbers = drop_needless(part, numbers, refused)
+    part, numbers = drop_needless(part, numbers, refused, out_of_time)
     whole = with_rival_writers(resolved, numbers)
     return (part, numbers) if len(whole) == len(numbers) else (restrict(resolved, whole), whole)
 
 
-def drop_needless(resolved: Resolved, numbers: Ints, refused: Callable[[Resolved], bool]) -> tuple[Resolved, Ints]:
+def drop_needless(
+    resolved: Resolved, numbers: Ints, refused: Callable[[Resolved], bool], out_of_time: Callable[[], bool]
+) -> tuple[Resolved, Ints]:
     calls = 0
     size = max(1, len(numbers) // 2)
     while True:
         at = 0
-        while at < len(numbers) and calls < SHRINK_CALLS_MAX:
+        while at < len(numbers) and calls < SHRINK_CALLS_MAX and not out_of_time():
             keep = np.delete(np.arange(len(numbers)), np.s_[at : at + size])
             part = restrict(resolved, keep)
             calls += 1
