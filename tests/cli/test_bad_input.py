@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
+from mussurana.verifier.cli import parser
 from tests.cli.command import Command, Ran, written
 
 BAD_INPUT = 3
@@ -83,6 +86,7 @@ def test_times_that_go_backwards_name_the_transaction(mussurana: Command, tmp_pa
         (["check", "h.mus", "--solver", "gurobi"], "--solver: invalid choice: 'gurobi'"),
         (["check", "h.mus", "--timeout", "soon"], "'soon' is not a duration; write it like 100ms, 1.5s or 0"),
         (["check", "h.mus", "--clock-drift", "-1s"], "--clock-drift"),
+        (["check", "h.mus", "--timeout", "9" * 400], "is longer than any duration that is of use here"),
         (["check", "h.mus", "--report", "r.pdf"], "'r.pdf' has to end in one of .html, .svg, .dot, .json, .txt"),
         (["check", "h.mus", "--report", "none/r.html"], "'none/r.html' cannot be written: there is no folder 'none'"),
         (["check", "h.mus", "--certificate", "none/c"], "'none/c' cannot be written: there is no folder 'none'"),
@@ -120,12 +124,88 @@ def test_full_disk_names_the_file_after_the_verdict(
     assert ran.err == f"mussurana check: {tmp_path}/full.html: No space left on device\n"
 
 
-def test_our_own_mistakes_are_not_called_bad_input(
-    mussurana: Command, serial: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("option", ["--report", "--certificate"])
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("locked/r.html", "permission denied"),
+        ("h.mus/r.html", "there is no folder"),
+        ("x" * 300 + ".html", "File name too long"),
+        ("loop/r.html", "there is no folder"),
+    ],
+)
+def test_what_cannot_be_written_is_said_before_the_check(
+    option: str, name: str, why: str, mussurana: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def mistake(*arguments: object) -> None:
-        raise RuntimeError("a mistake")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "locked").mkdir()
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "h.mus").write_bytes(b"not read")
+    writable = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: "locked" not in str(path) and writable(path, mode))  # for root
+    message = complaint(mussurana("check", "h.mus", option, name))
+    assert "cannot be written" in message
+    assert why in message
 
-    monkeypatch.setattr("mussurana.verifier.formats.load", mistake)
-    with pytest.raises(RuntimeError, match="a mistake"):
-        mussurana("check", serial)
+
+@pytest.mark.parametrize("option", ["--report", "--certificate"])
+def test_a_place_that_cannot_be_written_after_all_leaves_the_verdict_and_no_exit_code_of_one(
+    option: str, mussurana: Command, write_skew: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(*arguments: object, **settings: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(Path, "write_text", no_room)
+    ran = mussurana("check", write_skew, option, "r.html")
+    assert (ran.code, ran.err) == (BAD_INPUT, "mussurana check: r.html: Read-only file system\n")
+    assert ran.out.startswith("REJECTED")
+
+
+COMMANDS = {
+    "check": ("mussurana.verifier.cli.run_check", ["h.mus"]),
+    "audit": ("mussurana.verifier.cli.run_audit", ["c.json", "h.mus"]),
+    "convert": ("mussurana.verifier.cli.run_convert", ["h.mus", "g.mus"]),
+    "serve": ("mussurana.verifier.commands.serve.run", []),
+    "status": ("mussurana.verifier.commands.ask.run_status", []),
+    "verdicts": ("mussurana.verifier.commands.ask.run_verdicts", []),
+    "explain": ("mussurana.verifier.commands.ask.run_explain", ["v1"]),
+    "replay": ("mussurana.verifier.commands.replay.run", ["h.mus"]),
+    "demo": ("mussurana.verifier.commands.demo.run", []),
+    "adopt": ("mussurana.collector.adopt_command.run_adopt", ["sqlite:////h"]),
+    "unadopt": ("mussurana.collector.adopt_command.run_unadopt", ["sqlite:////h"]),
+}
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (RuntimeError("a mistake"), BAD_INPUT),
+        (AssertionError(), BAD_INPUT),
+        (MemoryError(), BAD_INPUT),
+        (RecursionError(), BAD_INPUT),
+        (BrokenPipeError(errno.EPIPE, "Broken pipe"), BAD_INPUT),
+        (OSError(errno.ENOSPC, "No space left on device"), BAD_INPUT),
+        (UnicodeEncodeError("ascii", "é", 0, 1, "not ASCII"), BAD_INPUT),
+        (KeyboardInterrupt(), 130),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
+)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_whatever_goes_wrong_inside_a_command_is_no_rejection(
+    command: str, error: BaseException, code: int, mussurana: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(options: object) -> int:
+        raise error
+
+    function, arguments = COMMANDS[command]
+    monkeypatch.setattr(function, fails)
+    ran = mussurana(command, *arguments)
+    assert (ran.code, ran.out) == (code, "")
+    assert f"mussurana {command}: " in ran.err
+    our_own = isinstance(error, RuntimeError | AssertionError | UnicodeEncodeError)
+    assert ("Traceback" in ran.err) == our_own
+
+
+def test_every_command_is_among_those() -> None:
+    (choices,) = (action.choices for action in parser()._actions if action.dest == "command")
+    assert set(choices or ()) == set(COMMANDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -57,6 +58,52 @@ def test_full_disk_behind_standard_output_is_said(serial: Path) -> None:
     with Path("/dev/full").open("w") as full:
         ran = in_a_process("check", serial, stdout=full)
     assert (ran.returncode, ran.stderr) == (3, "mussurana check: standard output: No space left on device\n")
+
+
+@pytest.mark.parametrize(("history", "code"), [("skew.mus", 1), ("none.mus", 3)])
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+@pytest.mark.parametrize("how", ["closed", "nobody reads"])
+def test_an_exit_code_is_the_same_whether_or_not_anybody_listens(
+    history: str, code: int, stream: str, how: str, write_skew: Path
+) -> None:
+    command = process_arguments("check", write_skew.with_name(history))
+    if how == "closed":
+        number = {"stdout": 1, "stderr": 2}[stream]
+        ran = subprocess.run(["sh", "-c", f'exec "$@" {number}>&-', "sh", *command], check=False, timeout=SECONDS_MAX)
+    else:
+        read, write = os.pipe()
+        os.close(read)
+        ran = in_a_process("check", write_skew.with_name(history), **{stream: write})  # type: ignore[assignment]
+        os.close(write)
+    assert ran.returncode == code
+
+
+@pytest.mark.parametrize("stuck", ["while True: pass", "numba.njit(nogil=True)(endless)()"])
+def test_a_check_that_goes_on_long_after_its_timeout_is_unknown(stuck: str, serial: Path, tmp_path: Path) -> None:
+    """Whatever it hangs in, a kernel included."""
+    program = f"""
+import sys, numba
+from mussurana.verifier import cli, overtime
+from mussurana.verifier.engine import check
+def endless():
+    count = 0
+    while True:
+        count += 1
+        if count < 0:
+            return count
+def never(*arguments, **settings):
+    {stuck}
+check.check, overtime.OVERTIME_SECONDS = never, 0.5
+sys.exit(cli.main(sys.argv[1:]))
+"""
+    report = tmp_path / "report.json"
+    ran = subprocess.run(
+        [sys.executable, "-c", program, "check", str(serial), "--timeout", "0.1", "--report", str(report)],
+        capture_output=True, text=True, timeout=SECONDS_MAX, check=False,
+    )  # fmt: skip
+    assert (ran.returncode, ran.stderr) == (2, "")
+    assert ran.stdout.startswith("UNKNOWN")
+    assert "no answer within 0.1 seconds" in json.loads(report.read_text())["reason"]
 
 
 def test_names_that_the_terminal_cannot_show_are_spelled_out(tmp_path: Path) -> None:

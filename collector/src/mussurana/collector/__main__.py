@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+import traceback
 
-from mussurana.collector.adopt_command import add_commands
+from mussurana.collector.adopt_command import FAILED, add_commands
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -14,7 +15,11 @@ def main(arguments: list[str] | None = None) -> int:
     )
     add_commands(parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", required=True))
     options = parser.parse_args(arguments)
-    code: int = options.run(options)
+    try:
+        code: int = options.run(options)
+    except Exception:  # Python itself would exit with 1, which means for all our commands that something was rejected
+        traceback.print_exc()
+        return FAILED
     return code
 
 

@@ -6,6 +6,8 @@ import argparse
 import io
 import json
 import sys
+import traceback
+from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -22,9 +24,11 @@ from mussurana.verifier.commands.base import (
     CommandError,
     OutputError,
     Parser,
+    complain,
     duration_ns,
     duration_seconds,
     listed,
+    open_closed_streams,
     output_path,
     say,
     terminal_columns,
@@ -33,6 +37,7 @@ from mussurana.verifier.levels import LEVELS
 
 if TYPE_CHECKING:
     from mussurana.verifier.commands.base import Commands
+    from mussurana.verifier.history import History
     from mussurana.verifier.verdict import Counterexample, Result
 
 # As in formats/ and solvers/, which would bring numpy and numba with them.
@@ -134,7 +139,7 @@ def add_audit(commands: Commands) -> None:
         description="Replay the witness of an accepted history, or refute the counterexample of a rejected one,\n"
         "with code that shares nothing with the engine.",
         epilog=listed(
-            "exit codes", {"0": "the proof holds", "1": "it does not", "2": "it cannot be told", "3": "bad input"}
+            "exit codes", {"0": "the proof holds", "1": "it is rejected", "2": "it cannot be told", "3": "bad input"}
         ),
     )
     command.set_defaults(run=run_audit, parser=command)
@@ -171,6 +176,8 @@ def add_format(command: Parser, option: str, name: str, default: str) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Run a command and return its exit code, which is 1 only where something was rejected."""
+    open_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal may lack letters that names in a history have
         sys.stdout.reconfigure(errors="backslashreplace")
     name = "mussurana"
@@ -181,8 +188,14 @@ def main(arguments: list[str] | None = None) -> int:
         name = f"mussurana {options.command}"
         return run(options)
     except KeyboardInterrupt:
-        print(f"{name}: interrupted", file=sys.stderr)
+        complain(f"{name}: interrupted")
         return INTERRUPTED
+    except MemoryError:
+        complain(f"{name}: there is not enough memory")
+    except Exception:  # Python itself would exit with 1 for it
+        with suppress(Exception):
+            complain(f"{traceback.format_exc()}{name}: this is a mistake in mussurana, please report it")
+    return BAD_INPUT
 
 
 def run(options: argparse.Namespace) -> int:
@@ -195,7 +208,7 @@ def run(options: argparse.Namespace) -> int:
         message = str(error)
     except OSError as error:
         message = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-    print(f"mussurana {options.command}: {message}", file=sys.stderr)
+    complain(f"mussurana {options.command}: {message}")
     return BAD_INPUT
 
 
@@ -206,7 +219,8 @@ def run_check(options: argparse.Namespace) -> int:
         from mussurana.verifier.engine.check import check
         from mussurana.verifier.formats import load
         from mussurana.verifier.history import HistoryError
-        from mussurana.verifier.verdict import Accepted, Rejected, Settings
+        from mussurana.verifier.overtime import ended_by
+        from mussurana.verifier.verdict import Result, Settings, Unknown
 
         progress("loading")
         started = perf_counter()
@@ -215,14 +229,28 @@ def run_check(options: argparse.Namespace) -> int:
         if not history.txn_count:  # it would pass, and a recording that failed would go unnoticed
             raise HistoryError(f"{options.path}: there is no transaction to check")
         settings = Settings(options.level, not options.no_session_order, options.clock_drift)
-        result = check(history, settings, solver=options.solver, timeout_seconds=options.timeout, report=progress)
-        seconds = {"load": loaded, **result.seconds, "total": loaded + result.seconds["total"]}
-        result = replace(result, seconds=seconds)
+
+        def give_up() -> int:
+            reason = f"no answer within {options.timeout:g} seconds, nor long after that. Try a longer --timeout."
+            result = Result(Unknown(reason), settings, history.txn_count, len(history.session_names))
+            seconds = {"load": loaded, "total": perf_counter() - started}
+            return tell(options, replace(result, seconds=seconds), history)
+
+        with ended_by(options.timeout, give_up):
+            result = check(history, settings, solver=options.solver, timeout_seconds=options.timeout, report=progress)
+    seconds = {"load": loaded, **result.seconds, "total": loaded + result.seconds["total"]}
+    return tell(options, replace(result, seconds=seconds), history)
+
+
+def tell(options: argparse.Namespace, result: Result, history: History) -> int:
+    """Print the verdict, write the files, and return the exit code."""
+    from mussurana.verifier.verdict import Accepted, Rejected
+
     # First of all the verdict: it is there even if a file cannot be written.
     say(rendered(result, options.path, ".json" if options.json else ".txt", terminal_columns()))
     for path in options.report:
         if path.suffix in (".svg", ".dot") and not isinstance(result.verdict, Rejected):
-            print(f"{path}: not written, there is no counterexample to draw", file=sys.stderr)
+            complain(f"{path}: not written, there is no counterexample to draw")
         else:
             write(path, rendered(result, options.path, path.suffix))
     if options.certificate:

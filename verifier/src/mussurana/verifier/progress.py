@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from time import perf_counter
 from types import TracebackType
 
@@ -45,9 +45,15 @@ class Progress:
             elapsed = perf_counter() - self._started
             if elapsed >= QUIET_SECONDS:
                 shown = True
-                print(f"{_CLEAR_LINE}{self.phase} ... {elapsed:.0f} s", end="", file=sys.stderr, flush=True)
+                _print(f"{_CLEAR_LINE}{self.phase} ... {elapsed:.0f} s")
         if shown:
-            print(_CLEAR_LINE, end="", file=sys.stderr, flush=True)
+            _print(_CLEAR_LINE)
+
+
+def _print(text: str) -> None:
+    """On stderr, if anybody can read it: nobody's work ends because nobody looks on."""
+    with suppress(OSError, ValueError):
+        print(text, end="", file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -63,7 +69,7 @@ def compiling_announced() -> Iterator[None]:
             if not self.said:
                 self.said = True
                 line = "compiling parts of the checker for this machine, once each; this takes up to a minute"
-                print(f"{_CLEAR_LINE if sys.stderr.isatty() else ''}{line}", file=sys.stderr, flush=True)
+                _print(f"{_CLEAR_LINE if sys.stderr.isatty() else ''}{line}\n")
 
         def on_end(self, event: object) -> None:
             pass

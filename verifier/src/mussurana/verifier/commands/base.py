@@ -7,14 +7,17 @@ import os
 import re
 import shutil
 import sys
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, NoReturn, TextIO, TypeAlias
 
 if TYPE_CHECKING:
     Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 
-ACCEPTED, REJECTED, UNKNOWN, BAD_INPUT = range(4)
+ACCEPTED, REJECTED, UNKNOWN, BAD_INPUT = range(4)  # 1 means that something was rejected, and nothing else exits with it
 INTERRUPTED = 130  # as shells have it: 128 and the number of the signal
+
+SECONDS_MAX = 1e9  # some thirty years; in nanoseconds it still fits into 63 bits
 
 _UNITS_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "": 10**9}
 
@@ -41,7 +44,10 @@ def duration_ns(text: str) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ns|us|ms|s|)", text.strip())
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a duration; write it like 100ms, 1.5s or 0")
-    return round(float(match[1]) * _UNITS_NS[match[2]])
+    ns = float(match[1]) * _UNITS_NS[match[2]]
+    if ns > SECONDS_MAX * 1e9:
+        raise argparse.ArgumentTypeError(f"{text!r} is longer than any duration that is of use here")
+    return round(ns)
 
 
 def duration_seconds(text: str) -> float:
@@ -49,12 +55,21 @@ def duration_seconds(text: str) -> float:
 
 
 def output_path(text: str) -> Path:
-    """A file that can be written, as far as one can tell before the work that it is for."""
+    """A file that can be written, as far as one can tell before the work that it is for, and without making it."""
+
+    def refuse(why: str) -> argparse.ArgumentTypeError:
+        return argparse.ArgumentTypeError(f"{text!r} cannot be written: {why}")
+
     path = Path(text)
-    if not path.parent.is_dir():
-        raise argparse.ArgumentTypeError(f"{text!r} cannot be written: there is no folder {str(path.parent)!r}")
-    if path.is_dir():
-        raise argparse.ArgumentTypeError(f"{text!r} cannot be written: it is a folder")
+    try:
+        if not path.parent.is_dir():
+            raise refuse(f"there is no folder {str(path.parent)!r}")
+        if path.is_dir():
+            raise refuse("it is a folder")
+        if not (os.access(path, os.W_OK) if path.exists() else os.access(path.parent, os.W_OK | os.X_OK)):
+            raise refuse("permission denied, or on a file system that is read-only")
+    except OSError as error:  # a name that is too long, a parent that cannot be entered
+        raise refuse(str(error.strerror)) from None
     return path
 
 
@@ -73,7 +88,27 @@ def say(text: str) -> None:
     try:
         print(text, end="", flush=True)
     except OSError as error:
-        # What could not be written is still in Python's buffer, and would fail once more, loudly, at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard(sys.stdout)
         if not isinstance(error, BrokenPipeError):
             raise OutputError(f"standard output: {error.strerror}") from error
+
+
+def complain(text: str) -> None:
+    """Print a line on stderr, if anybody can read it: that nobody can changes no exit code."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:
+        discard(sys.stderr)
+
+
+def discard(stream: TextIO) -> None:
+    """Let go of what could not be written: it is still in Python's buffer, and would fail once more at the end."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def open_closed_streams() -> None:
+    """Whoever was started without stdout or stderr prints to nobody, where Python has no file to print to at all."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TYPE_CHECKING
 
-from mussurana.verifier.commands.base import BAD_INPUT, INTERRUPTED, listed
+from mussurana.verifier.commands.base import BAD_INPUT, INTERRUPTED, complain, listed
 
 if TYPE_CHECKING:
     from mussurana.verifier.commands.base import Commands
@@ -22,7 +21,7 @@ def add(commands: Commands) -> None:
             "exit codes",
             {
                 "0": "all verdicts were as expected",
-                "1": "one was not",
+                "2": "one was not",
                 "3": "it could not run",
                 str(INTERRUPTED): "it was ended before there was a result",
             },
@@ -37,6 +36,6 @@ def run(options: argparse.Namespace) -> int:
     try:
         from mussurana.verifier.demo.play import Options, demo
     except ImportError as error:
-        print(f"the demo needs {error.name}: pip install 'mussurana-verifier[demo]'", file=sys.stderr)
+        complain(f"the demo needs {error.name}: pip install 'mussurana-verifier[demo]'")
         return BAD_INPUT
     return demo(Options(seconds=options.seconds, browser=not options.no_browser))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mussurana.verifier.commands.base import BAD_INPUT, Parser, say
+from mussurana.verifier.commands.base import BAD_INPUT, Parser, complain, say
 from mussurana.verifier.daemon.config import options
 from mussurana.verifier.daemon.configured import ConfigError, load
 
@@ -58,7 +57,7 @@ def run(parsed: argparse.Namespace) -> int:
     try:
         config = configured()
     except ConfigError as error:
-        print(error, file=sys.stderr)
+        complain(str(error))
         return BAD_INPUT
     from mussurana.verifier.daemon.service import StartError, check_files, serve
 
@@ -69,7 +68,7 @@ def run(parsed: argparse.Namespace) -> int:
         else:
             serve(configured, machine_factory(config), check_fragment())
     except StartError as error:
-        print(error, file=sys.stderr)
+        complain(str(error))
         return BAD_INPUT
     return 0
 

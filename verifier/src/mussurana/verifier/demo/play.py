@@ -33,7 +33,7 @@ FIRST_VIOLATION_SECONDS_MAX = 60.0  # a write skew usually takes one or two; a b
 LOOK_SECONDS = 0.25
 SETTLE_SECONDS = 2.0  # for the last fragments of an act to be verified
 
-AS_EXPECTED, SURPRISED, FAILED = 0, 1, 3
+AS_EXPECTED, SURPRISED, FAILED = 0, 2, 3
 
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # Ctrl-C, `kill` or `timeout`, a window that is closed
 
@@ -45,7 +45,7 @@ class Options:
 
 
 def demo(options: Options) -> int:
-    """0 if everything came as it should, 1 if not, 3 if the demo could not run, 130 if it was ended before it knew."""
+    """0 if everything came as it should, 2 if not, 3 if the demo could not run, 130 if it was ended before it knew."""
     screen = Screen()
     screen.say("Mussurana: does a database keep the promise of its isolation level?", "bold")
     try:
