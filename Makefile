@@ -14,7 +14,7 @@ BROWSER := playwright # drives the Chromium that is there; it is not asked to br
 PROTO_COMPILER := grpcio-tools==1.76.0 # an old one: its stubs run with old and new versions of protobuf
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint format demo bench fuzz fuzz-rounds proto clean bench-online soak crash restart docs browser alerts manifests image bench-overhead compliance attack hang-hunt
+.PHONY: help test lint format demo bench fuzz fuzz-rounds proto clean bench-online soak crash restart docs browser alerts manifests image bench-overhead compliance attack hang-hunt fuzz-pipelines sanitize
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 24
@@ -64,6 +64,20 @@ fuzz: $(READY) ## random histories against brute force, for as long as you like 
 
 fuzz-rounds: $(READY) ## random worlds: rounds against one check of everything (ARGS=--help)
 	@$(RUN) tests.rounds $(ARGS)
+
+fuzz-pipelines: $(READY) ## random pipelines of psycopg, with the collector and without: a hundred thousand (ARGS=--help)
+	@$(RUN) tests.collector.psycopg.pipelines $(ARGS)
+
+sanitize: $(READY) ## the C extension under AddressSanitizer and UBSan: its tests and 2,000 pipelines (ARGS="MODULE ARGUMENTS")
+	@mkdir -p out/sanitized
+	@$(CC) -shared -fPIC -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined \
+	  -I"$$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("include"))')" \
+	  collector/src/mussurana/collector/_columns.c -o out/sanitized/_columns.so
+	@set -e; run() { LD_PRELOAD="$$($(CC) -print-file-name=libasan.so)" ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
+	  $(RUN) tests.sanitized out/sanitized/_columns.so "$$@"; }; \
+	if [ -n "$(ARGS)" ]; then run $(ARGS); else \
+	  run pytest tests/collector/psycopg/test_readers.py; \
+	  run tests.collector.psycopg.pipelines --pipelines 2000; fi
 
 attack: $(READY) ## somebody tries to stop, fill or fool collector and daemon, for minutes (ARGS="-k name" for some)
 	@$(RUN) pytest -m "attack or not attack" tests/attack $(ARGS)

@@ -16,7 +16,6 @@ import logging
 import sys
 import warnings
 import weakref
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import lru_cache
@@ -33,17 +32,16 @@ from psycopg._queries import PostgresRawQuery
 from psycopg._server_cursor_base import ServerCursorMixin
 from psycopg.sql import Composable
 
-from mussurana.collector.losses import single
 from mussurana.collector.psycopg_cursors import SharedAdapters, SharingCursor, can_share, make_sharing
 from mussurana.collector.psycopg_errors import as_sent, may_be_ours
 from mussurana.collector.psycopg_lane import execute_command, execute_known, fits, is_open, read_answers
+from mussurana.collector.psycopg_pipelines import CommandWatcher, PipelineMixin, Sent, keep_place, queue
 from mussurana.collector.psycopg_results import VisibleResult, layout_of, show_rows
 from mussurana.collector.psycopg_types import hide_fields, show_fields
-from mussurana.collector.psycopg_watch import CLOSING_POLL_SECONDS, PGen, Watch
+from mussurana.collector.psycopg_watch import CLOSING_POLL_SECONDS, Fetches, PGen, Watch
 from mussurana.collector.recorder import Txn
 from mussurana.collector.settings import Settings, split_url
-from mussurana.collector.sql.control import BEGIN, COMMIT, PREPARE, ROLLBACK, ROLLBACK_TO, SAVEPOINT, Control
-from mussurana.collector.sql.extract import extract_lost
+from mussurana.collector.sql.control import BEGIN, COMMIT, ROLLBACK, Control
 from mussurana.collector.sql.plan import Layout, Plan, cutter
 from mussurana.collector.sql.splice import WrongParameters
 
@@ -54,9 +52,6 @@ INTRANS = pq.TransactionStatus.INTRANS
 OK = pq.ConnStatus.OK
 TEXT = pq.Format.TEXT
 BINARY = pq.Format.BINARY
-FATAL_ERROR = pq.ExecStatus.FATAL_ERROR
-PIPELINE_ABORTED = pq.ExecStatus.PIPELINE_ABORTED
-PIPELINE_SYNC = pq.ExecStatus.PIPELINE_SYNC
 
 TYPE_LOOKUP_FRAMES_MAX = 10
 """How far up TypeInfo.fetch can be: a cursor's execute, its generators, and what waits for them lie between."""
@@ -65,6 +60,7 @@ _HOOKED: dict[tuple[type, str], tuple[str, ...]] = {
     (BaseCursor, "_execute_gen"): ("self", "query", "params", "prepare", "binary"),
     (BaseCursor, "_executemany_gen_pipeline"): ("self", "query", "params_seq", "returning"),
     (BaseCursor, "_executemany_gen_no_pipeline"): ("self", "query", "params_seq", "returning"),
+    (BaseCursor, "_maybe_prepare_gen"): ("self", "pgq", "prepare", "binary"),
     (BaseCursor, "_stream_send_gen"): ("self", "query", "params", "binary", "size"),
     (BaseCursor, "_stream_fetchone_gen"): ("self", "first"),
     (BaseCursor, "_start_copy_gen"): ("self", "statement", "params"),
@@ -76,6 +72,10 @@ _HOOKED: dict[tuple[type, str], tuple[str, ...]] = {
     (BaseConnection, "_exec_command"): ("self", "command", "result_format"),
     (BaseConnection, "_start_query"): ("self",),
     (BasePipeline, "_process_results"): ("self", "queued", "results"),
+    (BasePipeline, "_communicate_gen"): ("self",),
+    (BasePipeline, "_fetch_gen"): ("self", "flush"),
+    (BasePipeline, "_enqueue_sync"): ("self",),
+    (BasePipeline, "_exit"): ("self", "exc"),
     (psycopg.Connection, "_pipeline_nolock"): ("self",),
 }
 
@@ -99,7 +99,8 @@ class CursorMixin(SharingCursor):
     _mussurana_plan: Plan | None = None
     _mussurana_layout: Layout | None = None
     _mussurana_tx: Any = None  # a transformer that cuts rows; see psycopg_results
-    _mussurana_pending: deque[tuple[Plan, int, Any, int]] | None = None
+    _mussurana_sending: Sent | None = None  # what psycopg is about to put into its queue
+    _mussurana_plans: list[Plan | None] | None = None  # of each of its results, if they came in a pipeline
 
     def _execute_gen(
         self: Any, query: Any, params: Any = None, *, prepare: bool | None = None, binary: bool | None = None
@@ -133,6 +134,10 @@ class CursorMixin(SharingCursor):
 
     def _mussurana_as_written(self: Any, plan: Plan, query: Any, params: Any) -> PGen:
         return _execute_as_written(self, self._conn._mussurana, plan, query, params, None, None)
+
+    def _maybe_prepare_gen(self: Any, pgq: Any, *, prepare: bool | None = None, binary: bool | None = None) -> PGen:
+        steps = super()._maybe_prepare_gen(pgq, prepare=prepare, binary=binary)  # type: ignore[misc]
+        return steps if self._conn._pipeline is None else queue(self, steps)
 
     def _close(self: Any) -> None:
         self._mussurana_answer = None  # so that its rows go as well
@@ -184,7 +189,7 @@ class CursorMixin(SharingCursor):
             _show_safely(self, plan, result)
         try:
             if result is not None:
-                watch.record(plan, result, write_id, None)
+                watch.record(plan, result, write_id, None, is_whole=False)
             else:
                 self._mussurana_stream = _NO_STREAM
                 if watch.implicit:
@@ -211,7 +216,8 @@ class CursorMixin(SharingCursor):
             raise
 
     def _make_row_maker(self: Any) -> Any:
-        plan: Plan | None = self._mussurana_plan
+        plans = self._mussurana_plans
+        plan: Plan | None = self._mussurana_plan if plans is None else plans[self._iresult]
         if plan is None or not plan.strips:
             return self._row_factory(self)
         cut = _show_safely(self, plan, self.pgresult)
@@ -238,6 +244,8 @@ class CursorMixin(SharingCursor):
 class ServerCursorHooks(CursorMixin):
     """In front of psycopg's server-side cursors, which get their rows by FETCH."""
 
+    _mussurana_fetches: Fetches | None = None  # None: what it fetches is not recorded
+
     def _declare_gen(self: Any, query: Any, params: Any = None, binary: bool | None = None) -> PGen:
         watch: Watch | None = self._conn._mussurana
         if watch is None or self._closed:
@@ -245,17 +253,18 @@ class ServerCursorHooks(CursorMixin):
             return
         yield from _begin(self._conn, watch)
         plan, text, given, write_id = _prepare(self, watch, query, params)
-        if plan is not None and self._withhold:
-            # Its rows can be fetched when its transaction is over; in another one they would be misread.
-            plan, text, given = _only_strip(plan), query, params
-            self._mussurana_plan = plan
         watch.expected = True
         try:
             yield from super()._declare_gen(text, given, binary)  # type: ignore[misc]
         except BaseException as error:
             watch.statement_raised(error, self, plan, query, params, write_id)
             raise
-        self._mussurana_txn = watch.transactions.txn if watch.transactions is not None else None
+        self._mussurana_fetches = None
+        try:
+            if plan is not None:
+                self._mussurana_fetches = watch.declared(plan)
+        except Exception:
+            watch.failed_control()
 
     def _fetch_gen(self: Any, num: int | None) -> PGen:
         rows = yield from super()._fetch_gen(num)  # type: ignore[misc]
@@ -266,9 +275,8 @@ class ServerCursorHooks(CursorMixin):
             if plan.strips:
                 _show_safely(self, plan, result)
             try:
-                transactions = watch.transactions
-                if transactions is not None and transactions.txn is getattr(self, "_mussurana_txn", None):
-                    watch.record(plan, result, 0, None)
+                if self._mussurana_fetches is not None:
+                    watch.fetched(self._mussurana_fetches, plan, result)
             except Exception:
                 watch.failed()
         return rows
@@ -286,7 +294,7 @@ def _end_stream(cursor: Any, watch: Watch, plan: Plan, result: Any, write_id: in
             results.append(result)
     try:
         for each in results:
-            watch.record(plan, each, write_id, None)
+            watch.record(plan, each, write_id, None, is_whole=False)
         if watch.implicit:
             watch.end_implicit(True)
     except Exception:
@@ -337,6 +345,9 @@ def _execute(cursor: Any, watch: Watch, query: Any, params: Any, prepare: bool |
     try:
         yield from cursor._mussurana_alone(text, given, prepare, binary)
     except BaseException as error:
+        if cursor._conn._pipeline is not None:
+            _failed_in_pipeline(watch, error, plan)
+            raise
         watch.statement_failed_safely(error, plan, write_id)
         if plan is None or not _can_try_again(cursor, watch, error, plan):
             watch.repair(error, cursor, plan, query, params, write_id)
@@ -346,6 +357,12 @@ def _execute(cursor: Any, watch: Watch, query: Any, params: Any, prepare: bool |
             _answered(cursor, watch, plan, write_id, params)
         return
     yield from _execute_as_written(cursor, watch, plan, query, params, prepare, binary)
+
+
+def _failed_in_pipeline(watch: Watch, error: BaseException, plan: Plan | None) -> None:
+    """Something raised, nobody knows about which statement: the answers tell that, unless no more will come."""
+    if watch.pgconn.status != OK:
+        watch.statement_failed_safely(error, plan, 0)
 
 
 def _execute_as_written(
@@ -393,7 +410,8 @@ def _begin(connection: Any, watch: Watch) -> PGen:
 def _prepare(cursor: Any, watch: Watch, query: Any, params: Any) -> tuple[Plan | None, Any, Any, int]:
     """The plan of a statement, and what to send instead of it."""
     plan: Plan | None = None
-    cursor._mussurana_plan = cursor._mussurana_answer = None
+    pipeline = cursor._conn._pipeline
+    _forget_last(cursor, pipeline)
     # Before anything can go wrong: what is not known to be a read must not be committed in place of a ROLLBACK.
     transactions = watch.transactions
     only_reads = transactions is not None and transactions.only_reads
@@ -409,18 +427,17 @@ def _prepare(cursor: Any, watch: Watch, query: Any, params: Any) -> tuple[Plan |
             transactions.only_reads = only_reads
         cursor._mussurana_plan = plan
         connection = cursor._conn
-        pipeline = connection._pipeline
-        if pipeline is not None and not isinstance(pipeline, PipelineMixin):
-            pipeline.__class__ = recorded(type(pipeline))
         if plan.control is not None:
             watch.before(plan.control)
         elif plan.controls:
             _before_several(watch, plan)
         write_id = 0
         if plan.observes:
-            idle = connection._autocommit and watch.pgconn.transaction_status == IDLE
-            if idle or (connection._autocommit and pipeline is not None):
+            # In a pipeline, what follows a COMMIT has no BEGIN: psycopg does not know yet that it is over.
+            if pipeline is not None or (connection._autocommit and watch.pgconn.transaction_status == IDLE):
                 watch.begin_implicit()
+            if pipeline is not None and watch.transactions is not None:
+                watch.transactions.only_reads = False
             if plan.takes_id:
                 if watch.transactions is None or watch.transactions.txn is None:
                     raise LookupError("no transaction to write in")
@@ -428,7 +445,7 @@ def _prepare(cursor: Any, watch: Watch, query: Any, params: Any) -> tuple[Plan |
         text = query if plan.text is plan.original else plan.text
         given = params if plan.injection is None else plan.injection(params, write_id)
         if pipeline is not None:
-            _await(cursor, watch, plan, write_id, params)
+            cursor._mussurana_sending = keep_place(watch, plan, write_id, params)
         return plan, text, given, write_id
     except Exception as error:
         # Parameters that psycopg will refuse are no failure of ours, and nothing will be written.
@@ -442,10 +459,20 @@ def _prepare(cursor: Any, watch: Watch, query: Any, params: Any) -> tuple[Plan |
                 watch.unknown(query)
             if watch.implicit:
                 watch.failed_control()
-        elif watch.implicit:
+        elif watch.implicit and pipeline is None:
             _end_implicit(watch)
         cursor._mussurana_plan = _STRIP if plan is None else _only_strip(plan)
         return None, query, params, 0
+    finally:
+        if pipeline is not None and cursor._mussurana_sending is None:
+            cursor._mussurana_sending = Sent(cursor._mussurana_plan, 0, params, None, -1)
+
+
+def _forget_last(cursor: Any, pipeline: Any) -> None:
+    """Forget the last statement of a cursor. What its answer needs, if it is still to come, stands in the queue."""
+    cursor._mussurana_plan = cursor._mussurana_answer = cursor._mussurana_sending = cursor._mussurana_plans = None
+    if pipeline is not None and not isinstance(pipeline, PipelineMixin):
+        pipeline.__class__ = recorded(type(pipeline))
 
 
 def _end_implicit(watch: Watch) -> None:
@@ -465,27 +492,6 @@ def _only_strip(plan: Plan) -> Plan:
     return Plan(plan.original, plan.original, control=plan.control, strips=True, row_types=plan.row_types)
 
 
-def _await(cursor: Any, watch: Watch, plan: Plan, write_id: int, params: Any) -> None:
-    """In a pipeline the answer comes later. Its place is kept, so that operations stay in order.
-
-    Until then the place says that the write id is lost, which is what it is if the answer never comes.
-    """
-    pending = cursor._mussurana_pending
-    if pending is None:
-        pending = cursor._mussurana_pending = deque()
-    place = -1
-    transactions = watch.transactions
-    if plan.observes and transactions is not None and transactions.txn is not None:
-        place = len(transactions.txn.observations)
-        transactions.txn.observations.append((extract_lost, write_id) if write_id else (_nothing,))
-    pending.append((plan, write_id, params, place))
-    watch.awaited.append(cursor)
-
-
-def _nothing(observation: Any, sink: Any) -> None:
-    """The observation of a read whose answer never came."""
-
-
 def _execute_many(
     cursor: Any,
     watch: Watch | None,
@@ -499,17 +505,15 @@ def _execute_many(
         return
     yield from _begin(cursor._conn, watch)
     plan: Plan | None = None
-    cursor._mussurana_plan = cursor._mussurana_answer = None
+    _forget_last(cursor, cursor._conn._pipeline)
     if watch.transactions is not None:
         watch.transactions.only_reads = False
     try:
         plan = watch.plan_for(query, (), cursor._mussurana_raw, cursor)
-        pipeline = cursor._conn._pipeline
-        if pipeline is not None and not isinstance(pipeline, PipelineMixin):
-            pipeline.__class__ = recorded(type(pipeline))
+        if plan is None and watch.plans is None:
+            plan = _STRIP
         if plan is not None and plan.observes:
-            if cursor._conn._autocommit:
-                watch.begin_implicit()
+            watch.begin_implicit()
             if watch.transactions is None or watch.transactions.txn is None:
                 raise LookupError("no transaction to write in")
     except Exception:
@@ -518,26 +522,19 @@ def _execute_many(
             watch.untagged(plan)
         else:
             watch.unknown(query)
-        plan, cursor._mussurana_plan = None, _STRIP
-    if plan is None or not (plan.observes or plan.strips or plan.text != plan.original):
-        watch.expected = True
-        yield from execute(query, params_seq, returning)
-        return
-    cursor._mussurana_plan = plan
-    cursor._mussurana_pending = deque()
+        plan = _STRIP
+    text = query if plan is None or plan is _STRIP else plan.text
     watch.expected = True
     try:
-        yield from execute(plan.text, _inject_each(cursor, watch, plan, query, params_seq), returning)
+        yield from execute(text, _inject_each(cursor, watch, plan, query, params_seq), returning)
     except BaseException as error:
-        watch.implicit_failed = True
-        if watch.pgconn.status != OK:
-            watch.statement_failed_safely(error, plan, 0)
+        _failed_in_pipeline(watch, error, plan)
         raise
 
 
 def _go_as_written(cursor: Any, watch: Watch, query: Any) -> None:
     watch.expected = True
-    cursor._mussurana_plan = cursor._mussurana_answer = None
+    _forget_last(cursor, None)
     if watch.transactions is not None:
         watch.transactions.only_reads = False
     try:
@@ -549,23 +546,27 @@ def _go_as_written(cursor: Any, watch: Watch, query: Any) -> None:
         watch.failed()
 
 
-def _inject_each(cursor: Any, watch: Watch, plan: Plan, query: Any, params_seq: Iterable[Any]) -> Iterator[Any]:
+def _inject_each(cursor: Any, watch: Watch, plan: Plan | None, query: Any, params_seq: Iterable[Any]) -> Iterator[Any]:
     """The parameters of an executemany, each with a write id of its own."""
     for params in params_seq:
         given, write_id = params, 0
+        cursor._mussurana_sending = Sent(plan, 0, params, None, -1)
         try:
-            write_id = watch.recorder.write_id() if plan.takes_id else 0
-            if plan.injection is not None:
-                given = plan.injection(params, write_id)
-            _await(cursor, watch, plan, write_id, params)
+            if plan is not None:
+                if plan.observes:
+                    watch.begin_implicit()  # if a COMMIT before it was answered meanwhile
+                write_id = watch.recorder.write_id() if plan.takes_id else 0
+                if plan.injection is not None:
+                    given = plan.injection(params, write_id)
+                if plan.control is not None:
+                    watch.before(plan.control)
+                cursor._mussurana_sending = keep_place(watch, plan, write_id, params)
         except WrongParameters:
             # The text is under way, so it is too late to send the other one. psycopg refuses these parameters here,
             # as it would have without us.
             as_sent(cursor, query, params)
         except Exception:
             watch.failed_after(plan, write_id)
-            cursor._mussurana_pending.append((plan, 0, params, -1))  # so that the answers after it find their own
-            watch.awaited.append(cursor)
         yield given
 
 
@@ -585,47 +586,6 @@ def _answered(cursor: Any, watch: Watch, plan: Plan, write_id: int, params: Any)
         watch.failed_after(plan, write_id)
         if plan.control is not None or plan.controls or watch.implicit:
             watch.failed_control()
-
-
-def _answered_in_pipeline(
-    watch: Watch | None, plan: Plan, results: list[Any], write_id: int, params: Any, place: int
-) -> None:
-    if watch is None:
-        return
-    try:
-        result = results[0]
-        transactions = watch.transactions
-        txn = transactions.txn if transactions is not None else None
-        if txn is not None and place >= 0 and plan.live and _is_kept_free(txn, place, write_id):
-            txn.observations[place] = watch.observation(plan, result, write_id, params)
-            txn.rows += result.ntuples
-        control = plan.control
-        if control is not None and control.what in (SAVEPOINT, ROLLBACK_TO) and transactions is not None:
-            transactions.sure = False  # what was sent after it has its place already
-        elif control is not None:
-            if control.what in (COMMIT, ROLLBACK, PREPARE):
-                _lose_what_follows(watch)
-            watch.after(control, result.command_status or b"")
-    except Exception:
-        watch.failed_control()  # what has no answer says that its write id is lost
-
-
-def _is_kept_free(txn: Txn, place: int, write_id: int) -> bool:
-    """Whether a place is that of the answer at hand: a COMMIT or ROLLBACK before it may have begun another txn."""
-    if place >= len(txn.observations):
-        return False
-    kept = txn.observations[place]
-    return bool(kept[:2] == (extract_lost, write_id) if write_id else kept[0] is _nothing)
-
-
-def _lose_what_follows(watch: Watch) -> None:
-    """What was sent after a ROLLBACK, before its answer came, has its place in what is rolled back, and yet it runs.
-
-    The same goes for a COMMIT, which is a ROLLBACK if something has failed before.
-    """
-    write_ids = {each[1] for cursor in watch.awaited for each in cursor._mussurana_pending or () if each[1]}
-    if write_ids and watch.transactions is not None:
-        watch.recorder.losses.add("place not known", single(write_ids), [watch.transactions.session.info], 0)
 
 
 def _before_several(watch: Watch, plan: Plan) -> None:
@@ -651,6 +611,8 @@ def _several_answered(watch: Watch, plan: Plan, results: list[Any]) -> None:
 
 def _show_safely(cursor: Any, plan: Plan, result: Any) -> Any:
     """Let the application see a result without our columns; returns what cuts its rows, None if there is nothing to."""
+    if cursor._conn._mussurana.out_of_step:
+        return _show_by_name(cursor, result)
     try:
         layout = plan.layout
         if layout is None or layout.hidden or layout.column_count != result.nfields:
@@ -666,6 +628,7 @@ def _show_safely(cursor: Any, plan: Plan, result: Any) -> Any:
         return layout.cut
     except Exception:
         cursor._conn._mussurana.failed()
+        cursor._mussurana_layout = None
         return _show_by_name(cursor, result)
 
 
@@ -681,77 +644,6 @@ def _show_by_name(cursor: Any, result: Any) -> Any:
 
 def _composed(make_row: Callable[[Any], Any], cut: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda row: make_row(cut(row))
-
-
-class PipelineMixin:
-    """In front of psycopg's Pipeline: in autocommit, everything up to a sync is one transaction."""
-
-    def _process_results(self: Any, queued: Any, results: list[Any]) -> None:
-        watch: Watch | None = self._conn._mussurana
-        if watch is None:
-            super()._process_results(queued, results)  # type: ignore[misc]
-            return
-        if queued is None:
-            try:
-                super()._process_results(queued, results)  # type: ignore[misc]
-            except BaseException as error:
-                watch.pipeline_failed(error)
-                # It may be that of the PREPARE for the statement whose answer would have come next.
-                if watch.awaited and (pending := watch.awaited[0]._mussurana_pending):
-                    plan, write_id, params, _ = pending[0]
-                    watch.repair(error, watch.awaited[0], plan, plan.original, params, write_id)
-                raise
-            if results[0].status == PIPELINE_SYNC:
-                try:
-                    watch.synced()
-                except Exception:
-                    watch.failed_control()
-            return
-        cursor = queued[0]
-        pending = getattr(cursor, "_mussurana_pending", None)
-        if not pending:
-            super()._process_results(queued, results)  # type: ignore[misc]
-            return
-        plan, write_id, params, place = pending.popleft()
-        if watch.awaited:
-            watch.awaited.popleft()
-        cursor._mussurana_plan = plan
-        try:
-            super()._process_results(queued, results)  # type: ignore[misc]
-        except BaseException as error:
-            watch.implicit_failed = True
-            watch.repair(error, cursor, plan, plan.original, params, write_id)
-            raise
-        _answered_in_pipeline(watch, plan, results, write_id, params, place)
-
-
-class _CommandWatcher:
-    """Stands in a pipeline's queue for a command of psycopg's own, to see its answer."""
-
-    def __init__(self, connection: Any, control: Control) -> None:
-        self._conn = connection
-        self.control = control
-
-    def _check_results(self, results: list[Any]) -> None:
-        (result,) = results
-        if result.status == FATAL_ERROR:
-            error = e.error_from_result(result, encoding=self._conn.pgconn._encoding)
-            watch: Watch = self._conn._mussurana
-            try:
-                if self.control.what == COMMIT:
-                    watch.command_failed(error, self.control)
-            except Exception:
-                watch.failed_control()
-            raise error
-        if result.status == PIPELINE_ABORTED:
-            raise e.PipelineAborted("pipeline aborted")
-
-    def _set_results(self, results: list[Any]) -> None:
-        watch: Watch = self._conn._mussurana
-        try:
-            watch.after(self.control, results[0].command_status or b"")
-        except Exception:
-            watch.failed()
 
 
 def _looks_up_a_type() -> bool:
@@ -834,7 +726,7 @@ class ConnectionMixin(BaseConnection[Any]):
             if result is not None:
                 watch.after(control, result.command_status or b"")
             elif self._pipeline is not None and self._pipeline.result_queue[-1] is None:
-                self._pipeline.result_queue[-1] = (_CommandWatcher(self, control), None)
+                self._pipeline.result_queue[-1] = (CommandWatcher(self, control), None)
         except Exception:
             watch.failed_control()
         return result
@@ -998,7 +890,6 @@ def _cancel_later(error: asyncio.CancelledError) -> None:
 def _before_pipeline(connection: Any) -> PGen:
     """In a pipeline nothing can be asked and waited for, so what is due runs before."""
     watch: Watch = connection._mussurana
-    watch.awaited.clear()
     if connection.pgconn.status != OK:
         return
     if connection.pgconn.transaction_status == IDLE and watch.due():

@@ -147,6 +147,7 @@ def execute_known(
         given = params if plan.injection is None else plan.injection(params, write_id)
         plan.used = True
         cursor._mussurana_plan = plan
+        cursor._mussurana_plans = None
         if not plan.pure and watch.transactions is not None:
             watch.transactions.only_reads = False
     except Exception:  # something is wrong with its parameters

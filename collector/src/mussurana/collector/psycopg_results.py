@@ -28,7 +28,9 @@ TEXT = pq.Format.TEXT
 BINARY = pq.Format.BINARY
 
 
-_ASK_FOR_COLUMNS = frozenset({"fname", "ftype", "fmod", "fsize", "fformat", "ftable", "ftablecol"})
+_OF_NO_COLUMN = {"fname": None, "ftype": 0, "fmod": 0, "fsize": 0, "fformat": 0, "ftable": 0, "ftablecol": 0}
+"""What libpq says of a column that a result does not have. It is not asked, since it would tell the connection as well,
+which may be gone."""
 
 
 class VisibleResult:
@@ -48,20 +50,20 @@ class VisibleResult:
     def __getattr__(self, name: str) -> Any:
         """All that is not set above."""
         found = getattr(self.result, name)
-        return partial(self._ask, found) if name in _ASK_FOR_COLUMNS else found
+        return partial(self._ask, found, _OF_NO_COLUMN[name]) if name in _OF_NO_COLUMN else found
 
-    def _ask(self, method: Callable[[int], Any], column: int) -> Any:
-        return method(self._at(column))
-
-    def _at(self, column: int) -> int:
-        return self.columns[column] if 0 <= column < self.nfields else self.result.nfields
+    def _ask(self, method: Callable[[int], Any], otherwise: Any, column: int) -> Any:
+        return method(self.columns[column]) if 0 <= column < self.nfields else otherwise
 
     def get_value(self, row: int, column: int) -> Any:
-        return self.result.get_value(row, self._at(column))
+        return self.result.get_value(row, self.columns[column]) if 0 <= column < self.nfields else None
 
 
 def layout_of(plan: Plan, result: Any) -> Layout:
-    """Where the columns of a plan are in a result. Mostly known from the last one."""
+    """Where the columns of a plan are in a result. Mostly known from the last one.
+
+    Raises if the result has not all that the plan speaks of, so that nobody asks it for more than it has.
+    """
     layout = plan.layout
     if layout is not None and layout.column_count == result.nfields:
         for index, name in layout.hidden:
@@ -95,8 +97,8 @@ class RowsResult(VisibleResult):
 
     def get_value(self, row: int, column: int) -> Any:
         value = super().get_value(row, column)
-        row_type = self.rows.get(self._at(column))
-        if value is None or row_type is None:
+        row_type = self.rows.get(self.columns[column]) if value is not None else None
+        if row_type is None:
             return value
         return cutter_of(row_type, self.fformat(column) == BINARY)(value)
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections import deque
 from collections.abc import Generator
 from time import monotonic, perf_counter, time_ns
-from typing import Any
+from typing import Any, NamedTuple
 
 from psycopg import errors as e
 from psycopg import generators, pq
@@ -19,7 +18,7 @@ from psycopg.sql import Composable
 
 from mussurana.collector.catalog import WID, Catalog
 from mussurana.collector.catalog_postgres import QUERY, QUERY_ALL, postgres_catalog
-from mussurana.collector.coverage import UNOBSERVED_WRITE
+from mussurana.collector.coverage import UNOBSERVED_READ, UNOBSERVED_WRITE
 from mussurana.collector.database import current_plans, plans_from, schema_changed
 from mussurana.collector.extraction import Extract, catch_up
 from mussurana.collector.psycopg_cursors import SharedAdapters
@@ -40,7 +39,7 @@ from mussurana.collector.sql.control import (
     level_in,
 )
 from mussurana.collector.sql.draft import XMIN, unobserved_write_keys
-from mussurana.collector.sql.extract import extract_fence, extract_lost, postgres_extractor
+from mussurana.collector.sql.extract import extract_fence, extract_fetched, extract_lost, postgres_extractor
 from mussurana.collector.sql.plan import Layout, Plan
 from mussurana.collector.sql.plans import Plans
 from mussurana.collector.sql.tokens import FORMAT, NONE, POSTGRES, RAW, words_of
@@ -51,6 +50,7 @@ logger = logging.getLogger("mussurana")
 IDLE = pq.TransactionStatus.IDLE
 INTRANS = pq.TransactionStatus.INTRANS
 OK = pq.ConnStatus.OK
+OFF = pq.PipelineStatus.OFF
 TUPLES_OK = pq.ExecStatus.TUPLES_OK
 FATAL_ERROR = pq.ExecStatus.FATAL_ERROR
 
@@ -67,6 +67,8 @@ FENCE_TRIES_MAX = 5
 RETRY_NS = 60_000_000_000
 """After the catalog could not be read, a minute passes until the next try."""
 
+NEVER_NS = 1 << 63
+
 RESULT_ROWS_MAX = 100_000
 """A result of more rows is read at once rather than kept: it would fill the memory until the background gets to it."""
 
@@ -77,6 +79,13 @@ PGen = Generator[Any, Any, Any]
 
 UNKNOWN = ("", "catalog could not be read", UNOBSERVED_WRITE)
 FOREIGN = ("", "cursor that the connection did not make", UNOBSERVED_WRITE)
+
+
+class Fetches(NamedTuple):
+    """Where what is fetched through a cursor is recorded: at the place of its DECLARE."""
+
+    txn: Txn
+    observations: list[tuple[Any, ...]]
 
 
 class Watch:
@@ -103,7 +112,7 @@ class Watch:
         self.commit_sent = False
         self.implicit = False  # the transaction is a statement's own, or that of a pipeline
         self.implicit_failed = False
-        self.awaited: deque[Any] = deque()  # cursors whose answers a pipeline will bring, in this order
+        self.out_of_step = False  # psycopg takes answers for those to other statements
         self.streamed = False  # rows came one by one, and a pipeline would go on so
         self.suspect: tuple[Plan, Any, Any] | None = None  # refused in a transaction; what was sent, and the original
 
@@ -113,7 +122,7 @@ class Watch:
         """Whether something has to run before the next transaction."""
         try:
             now_ns = time_ns()
-            if now_ns >= self.renew_ns or self.plans is None:
+            if now_ns >= self.renew_ns or self.plans is None or self.out_of_step:
                 return now_ns >= self.renew_ns
             if self.suspect is not None:
                 return True
@@ -278,7 +287,7 @@ class Watch:
             and transactions.txn is None
             and self.pgconn.status == OK
             and self.pgconn.transaction_status == IDLE
-            and self.pgconn.pipeline_status == pq.PipelineStatus.OFF
+            and self.pgconn.pipeline_status == OFF
             and self.process == os.getpid()  # a child that closes what it got from its parent is silent
             and transactions.session.closing_fence_due()
             and bool(self._fence_name())
@@ -383,24 +392,52 @@ class Watch:
         except Exception:
             self.recorder.coverage.count(UNKNOWN)
 
-    def record(self, plan: Plan, result: Any, write_id: int, params: Any) -> None:
-        """A statement was answered."""
+    def record(self, plan: Plan, result: Any, write_id: int, params: Any, is_whole: bool = True) -> None:
+        """A statement was answered. If it is not whole, keys that are not in it may be in the rest of the answer."""
         transactions = self.transactions
         if transactions is None or (txn := transactions.txn) is None:
             return
         if not plan.observes:
             return
-        if not plan.live:
+        if not plan.live or self.out_of_step:
             if write_id:
                 txn.observations.append((extract_lost, write_id))
             return
-        txn.saw(self.observation(plan, result, write_id, params))
+        txn.saw(self.observation(plan, result, write_id, params, is_whole))
         txn.rows += result.ntuples
 
-    def observation(self, plan: Plan, result: Any, write_id: int, params: Any) -> tuple[Any, ...]:
+    def declared(self, plan: Plan) -> Fetches | None:
+        """A cursor was declared; returns where to record what it fetches. None if that shall not be recorded."""
+        transactions = self.transactions
+        if self.implicit:  # WITH HOLD, in autocommit: it is over
+            self.end_implicit(True)
+        if transactions is None or transactions.txn is None or not plan.reads or plan.locks:
+            if plan.reads:
+                self._count_unrecorded(plan, "cursor that locks" if plan.locks else "cursor beyond its transaction")
+            return None
+        observations: list[tuple[Any, ...]] = []
+        transactions.txn.saw((extract_fetched, observations))
+        return Fetches(transactions.txn, observations)
+
+    def fetched(self, fetches: Fetches, plan: Plan, result: Any) -> None:
+        """Rows were fetched through a cursor. They are as they were at its DECLARE, so that is where they belong."""
+        transactions = self.transactions
+        if transactions is None or transactions.txn is not fetches.txn:
+            self._count_unrecorded(plan, "cursor beyond its transaction")
+        elif plan.live and result.status == TUPLES_OK:
+            fetches.observations.append(self.observation(plan, result, 0, None, is_whole=False))
+            fetches.txn.rows += result.ntuples
+
+    def _count_unrecorded(self, plan: Plan, shape: str) -> None:
+        for read in plan.reads:
+            self.recorder.coverage.count((read.table.name, shape, UNOBSERVED_READ))
+
+    def observation(
+        self, plan: Plan, result: Any, write_id: int, params: Any, is_whole: bool = True
+    ) -> tuple[Any, ...]:
         absence = plan.absence
         keys: Any = ()
-        if absence is not None and result.ntuples < plan.rows_expected:
+        if is_whole and absence is not None and result.ntuples < plan.rows_expected:
             try:
                 keys = absence.keys(params)
             except Exception:  # parameters that are not what the condition suggests say nothing about absence
@@ -520,10 +557,16 @@ class Watch:
     def before(self, control: Control) -> None:
         if control.what == COMMIT:
             self.commit_sent = True
-        if self.transactions is not None:
-            self.transactions.before(control, self.pgconn.transaction_status != IDLE)
-            if control.what not in (BEGIN, COMMIT, ROLLBACK):
-                self.transactions.only_reads = False
+        transactions = self.transactions
+        if transactions is None:
+            return
+        goes_on = control.what == BEGIN and self.implicit
+        if goes_on:
+            self.implicit = False  # what ran in a pipeline so far belongs to it
+        else:
+            transactions.before(control, self.pgconn.transaction_status != IDLE)
+        if control.what not in (BEGIN, COMMIT, ROLLBACK) or self.pgconn.pipeline_status != OFF:
+            transactions.only_reads = False  # in a pipeline it may have begun before, with what is not recorded
 
     def after(self, control: Control, tag: bytes) -> None:
         what = control.what
@@ -577,7 +620,9 @@ class Watch:
 
     def synced(self) -> None:
         """A pipeline came to a point where what was implicit in it has ended."""
-        if self.implicit and self.pgconn.transaction_status != INTRANS:
+        if self.out_of_step:
+            self.abandon()
+        elif self.implicit and self.pgconn.transaction_status != INTRANS:
             self.end_implicit(not self.implicit_failed)
 
     def pipeline_failed(self, error: BaseException) -> None:
@@ -591,6 +636,26 @@ class Watch:
                 self.end_implicit(False)
         except Exception:
             self.failed_control()
+
+    def lose_step(self) -> None:
+        """From now on answers may be to other statements than psycopg takes them for: what they say is not used."""
+        self.out_of_step = True
+        self.lane = {}
+        self.renew_ns = NEVER_NS  # nothing of ours may run either
+        self.abandon()
+
+    def in_step_again(self) -> None:
+        """The pipeline in which that happened is over, and all answers have come."""
+        if self.out_of_step:
+            self.abandon()
+            self.out_of_step = False
+            self.renew_ns = 0
+
+    def abandon(self) -> None:
+        """What became of the open transaction is not known, nor of what it wrote."""
+        self.implicit = self.commit_sent = False
+        if self.transactions is not None:
+            self.transactions.abandon()
 
     def foreign_cursor(self) -> None:
         """A cursor that we did not make runs something that we do not see."""
@@ -635,9 +700,7 @@ class Watch:
     def failed_control(self) -> None:
         """A hook failed that should have noted the beginning or the end of something."""
         self.failed()
-        self.implicit = self.commit_sent = False
-        if self.transactions is not None:
-            self.transactions.abandon()
+        self.abandon()
 
     def failed(self) -> None:
         """One of our hooks raised."""

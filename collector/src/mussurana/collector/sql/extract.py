@@ -97,6 +97,8 @@ def postgres_extractor(encoding: str, recorder: Recorder) -> Extract:
 
     def extract(observation: Observation, sink: Sink) -> None:
         _, plan, layout, result, write_id, keys = observation
+        if layout.column_count != result.nfields or not result.nfields:
+            raise ValueError("the result is of another statement")
         for key in plan.coverage:
             coverage.count(key)
         names, binary = sink.names, result.fformat(0)
@@ -216,6 +218,15 @@ def extract_fence(observation: Observation, sink: Sink) -> None:
         sink.read(FENCE_NAME, previous)
 
 
+def extract_fetched(observation: Observation, sink: Sink) -> None:
+    """`(extract_fetched, observations)`: what was fetched through a cursor, at the place of its DECLARE.
+
+    Its rows are as they were when it was declared, whatever the transaction does before it fetches them.
+    """
+    for each in observation[1]:
+        each[0](each, sink)
+
+
 def extract_lost(observation: Observation, sink: Sink) -> None:
     """`(extract_lost, write_id)`: it may be in the database, but the answer that says where never came."""
     sink.lose(observation[1])
@@ -270,7 +281,7 @@ def _extract_write(
     wrote: Versions = versions_of(layout.version) if layout.version >= 0 else [write_id] * count
     old_names: Found = names_of(write.table, layout.old_keys) if layout.old_keys else [None] * count
     if write.kind == UPDATE and layout.old_keys and layout.previous >= 0:
-        _extract_moves(names, old_names, previous, wrote, write_id, sink)
+        _extract_moves(names, old_names, previous, wrote, sink)
         return
     for name, old_name, replaced, version in zip(names, old_names, previous, wrote, strict=True):
         if name is None:
@@ -291,21 +302,22 @@ def _extract_write(
             sink.update(name, version, replaced or 0)
 
 
-def _extract_moves(
-    names: Found, old_names: Found, previous: Versions, wrote: Versions, write_id: int, sink: Sink
-) -> None:
-    """An UPDATE that gave rows other keys. One row may have taken the key that another gave up."""
-    gone: dict[str, int] = {}
+def _extract_moves(names: Found, old_names: Found, previous: Versions, wrote: Versions, sink: Sink) -> None:
+    """An UPDATE that gave rows other keys. One row may have taken the key that another gave up.
+
+    The version of the row under its new key also names its absence under the old one.
+    """
+    gone: dict[str, tuple[int, int]] = {}
     come: dict[str, int] = {}
     for old, new, replaced, version in zip(old_names, names, previous, wrote, strict=True):
         if old is not None and new is not None:
-            gone[old] = replaced or 0
+            gone[old] = replaced or 0, version or 0
             come[new] = version or 0
-    for name, replaced in gone.items():
+    for name, (replaced, version) in gone.items():
         if name in come:
             sink.update(name, come[name], replaced)
         else:
-            sink.delete(name, write_id, replaced)
+            sink.delete(name, version, replaced)
     for name, version in come.items():
         if name not in gone:
             sink.insert(name, version)

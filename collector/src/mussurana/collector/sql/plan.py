@@ -92,6 +92,7 @@ class Plan:
     unqualified: bool = False  # it found tables through the search path
     names_columns: bool = False  # as it was written, a value too many would get into our column
     controls: tuple[Control | None, ...] = ()  # of each statement, where a text holds several
+    locks: bool = False  # rows, and then shows the last version of each, whatever its snapshot is
     pure: bool = False  # a ROLLBACK after it would have nothing to undo
     live: bool = True  # False: one of its tables was tainted; nothing that it saw may be recorded
     quick: bool = False  # it is recorded, and nothing else has to be done about it
@@ -109,13 +110,18 @@ class Plan:
         return bool(self.reads) or self.write is not None
 
     def layout_for(self, names: Sequence[str], rows: Mapping[int, RowType] | None = None) -> Layout:
-        """Where the columns are in a result whose columns have these names; `rows` are those that are rows."""
+        """Where the columns are in a result whose columns have these names; `rows` are those that are rows.
+
+        Raises if one of them is not there.
+        """
         count = len(names)
         rows = rows or {}
         if self.quiet:
             visible: tuple[int, ...] | None = ()
             hidden: tuple[tuple[int, bytes], ...] = ()
         elif self.visible_count >= 0:
+            if self.visible_count > count:
+                raise IndexError(f"{self.visible_count} columns of {count}")
             visible, hidden = tuple(range(self.visible_count)), ()
         else:
             visible = tuple(index for index, name in enumerate(names) if not name.startswith(PREFIX))
@@ -127,7 +133,10 @@ class Plan:
         def at(place: Place) -> int:
             if isinstance(place, str):
                 return names.index(place)
-            return place if place >= 0 else count + place
+            index = place if place >= 0 else count + place
+            if not 0 <= index < count:
+                raise IndexError(f"column {place} of {count}")
+            return index
 
         reads = tuple((read.table, tuple(map(at, read.keys)), at(read.version)) for read in self.reads)
         cut = None if visible is None else cutter(visible)

@@ -64,6 +64,7 @@ class Select:
     merged_columns: bool = False  # JOIN USING or NATURAL JOIN: a star shows some columns once
     nested_joins: bool = False  # joins in parentheses
     skips_locked: bool = False
+    locks: bool = False  # FOR UPDATE and the like
     limit: tuple[int, int] = (0, 0)
     offset: bool = False
     order: tuple[int, int] = (0, 0)
@@ -270,6 +271,7 @@ def _clause(tokens: list[Token], index: int, end: int, select: Select) -> int:
         last = first
         while last < end and tokens[last].word not in SET_OPERATIONS | {"LIMIT", "OFFSET", "FETCH", "FOR"}:
             last += 1
+        select.locks = True
         select.skips_locked = select.skips_locked or any(token.word == "SKIP" for token in tokens[first:last])
     else:
         raise NotUnderstood(f"SELECT with {word or 'something'} after FROM")

@@ -73,6 +73,7 @@ def plan_select(draft: Draft, end: int) -> Plan:
     seen = {read.table for read in reads}
     plan = Plan(draft.text, draft.text, unqualified=draft.unqualified, pure=pure)
     plan.reads = tuple(reads)
+    plan.locks = any(each.locks for each in selects)
     plan.strips = bool(reads) or has_star
     if not plan.strips:
         plan.strips = plan.looks_once = bool(draft.catalog.row_types)

@@ -1,0 +1,110 @@
+"""What an application sees of a pipeline is what it would have seen without us. See also pipelines.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from mussurana.verifier.verdict import Accepted
+from tests.collector.postgres import Database
+from tests.collector.psycopg.pipelines import compare_many
+from tests.collector.psycopg.recording import NEWEST, adopt, recording
+
+pytestmark = NEWEST
+
+TABLE = ("CREATE TABLE events (id int PRIMARY KEY, n bigserial)",)
+
+
+@pytest.mark.parametrize("by_xmin", [False, True])
+def test_random_pipelines_see_the_same(database: Database, tmp_path: Path, by_xmin: bool) -> None:
+    compare_many(database, tmp_path, range(1, 13), by_xmin)
+
+
+@pytest.mark.parametrize("first", [(), ("SET LOCAL lock_timeout = '1s'",), ("SELECT 1",), ("SAVEPOINT s", "SELECT")])
+@pytest.mark.parametrize("returning", [True, False])
+def test_executemany_after_other_statements_of_its_cursor(
+    database: Database, tmp_path: Path, first: tuple[str, ...], returning: bool
+) -> None:
+    def run(connection: Any) -> list[Any]:
+        seen: list[Any] = []
+        with connection.pipeline() as pipeline, connection.transaction():
+            cursor = connection.cursor()
+            for query in first:
+                cursor.execute(query)
+            query = "INSERT INTO events (id) VALUES (%s)" + " RETURNING n" * returning
+            cursor.executemany(query, [(1,), (2,), (3,)], returning=returning)
+            pipeline.sync()
+            while True:
+                seen.append((cursor.statusmessage, cursor.fetchall() if cursor.description else None))
+                if not cursor.nextset():
+                    break
+        return seen
+
+    database.run(*TABLE)
+    with database.connect() as connection:
+        expected = run(connection)
+        connection.rollback()
+    database.run("TRUNCATE events", "ALTER SEQUENCE events_n_seq RESTART")
+    with recording(database, tmp_path, versions="xmin") as made, made.connect() as connection:
+        assert run(connection) == expected
+        connection.commit()
+        assert made.failures == 0
+
+
+def test_what_a_pipeline_wrote_before_its_begin_can_be_rolled_back(database: Database, tmp_path: Path) -> None:
+    adopt(database, *TABLE)
+    with recording(database, tmp_path) as made, made.connect(autocommit=True) as connection:
+        with connection.pipeline():
+            connection.execute("INSERT INTO events VALUES (1)")
+            connection.execute("BEGIN")
+        connection.rollback()
+        assert connection.execute("SELECT count(*) FROM events").fetchone() == (0,)
+
+
+def test_a_pipeline_that_goes_on_after_wrong_parameters_is_committed(database: Database, tmp_path: Path) -> None:
+    """What was sent before them is; once it was recorded as aborted, and whoever read it accused."""
+    adopt(database, *TABLE)
+    with recording(database, tmp_path) as made, made.connect(autocommit=True) as connection:
+        with connection.pipeline() as pipeline:
+            assert connection.execute("INSERT INTO events VALUES (1, 1) RETURNING id").fetchone() == (1,)
+            with pytest.raises(psycopg.ProgrammingError):
+                connection.execute("UPDATE events SET n = %s WHERE id = %s", (1,))
+            with pytest.raises(psycopg.ProgrammingError):
+                connection.cursor().executemany("UPDATE events SET n = %s WHERE id = %s", [(1, 1), (1,)])
+            pipeline.sync()
+        assert connection.execute("SELECT id, n FROM events").fetchone() == (1, 1)
+        connection.close()
+        assert isinstance(made.verdict(), Accepted)
+
+
+def test_a_commit_in_the_middle_of_an_executemany_loses_no_write_ids(database: Database, tmp_path: Path) -> None:
+    adopt(database, *TABLE)
+    with recording(database, tmp_path) as made, made.connect() as connection:
+        with connection.pipeline() as pipeline:
+            connection.execute("SELECT * FROM events")
+            pipeline.sync()
+            connection.execute("COMMIT")
+            connection.cursor().executemany("INSERT INTO events VALUES (%s)", [(each,) for each in range(200)])
+        connection.rollback()
+        connection.execute("SELECT * FROM events ORDER BY id").fetchall()
+        connection.commit()
+        connection.close()
+        assert isinstance(made.verdict(), Accepted)
+
+
+def test_nothing_is_asked_of_a_result_that_it_does_not_have(database: Database, tmp_path: Path) -> None:
+    """libpq would tell the result's connection, and there may be another object where that was."""
+    adopt(database, *TABLE)
+    notices: list[Any] = []
+    with recording(database, tmp_path) as made, made.connect() as connection:
+        connection.pgconn.notice_handler = notices.append
+        cursor = connection.execute("SELECT * FROM events")
+        result = cursor.pgresult
+        asked = [result.fname, result.ftype, result.fmod, result.fsize, result.fformat, result.ftable, result.ftablecol]
+        for column in (-1, result.nfields, 99):
+            assert [ask(column) for ask in asked] == [None, 0, 0, 0, 0, 0, 0]
+            assert result.get_value(0, column) is None
+    assert notices == []
