@@ -237,6 +237,7 @@ ROWS: dict[str, list[Panel]] = {
                 Query(rate("mussurana_lost_transactions_total", "instance"), "lost transactions"),
                 Query(rate("mussurana_lost_fragments_total", "instance"), "lost fragments"),
                 Query(rate("mussurana_clashing_tags_total", "instance"), "clashing tags"),
+                Query(rate("mussurana_clocks_set_back_total", "instance"), "clocks set back"),
                 Query(rate("mussurana_begun_anew_total", "instance"), "begun anew"),
                 Query(rate("mussurana_unknown_transactions_total", "instance"), "unknown transactions"),
                 Query(rate("mussurana_unchecked_reads_total", "reason"), "reads, {{reason}}"),

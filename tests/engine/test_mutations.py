@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from importlib import import_module
 from random import Random
 from typing import Any
@@ -42,6 +42,16 @@ shrink: Any = import_module("mussurana.verifier.explain.shrink")  # its package 
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 PairEdges = Callable[[list[Edge]], list[Edge]]
+
+UNCALLED: set[str] = set()  # functions that a test has replaced and that nobody has called since
+
+
+@pytest.fixture(autouse=True)
+def every_patch_is_called() -> Iterator[None]:
+    UNCALLED.clear()
+    yield
+    assert not UNCALLED, f"nobody called {', '.join(sorted(UNCALLED))}"
+
 
 # The battery: histories whose verdicts are known.
 
@@ -138,8 +148,18 @@ def innocent_suspects() -> Iterator[Case]:
 
 
 def wrap(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, wrapper: Callable[..., Any]) -> None:
-    """Replace a function by a wrapper that gets the original as its first argument."""
-    monkeypatch.setattr(module, name, partial(wrapper, getattr(module, name)))
+    """Replace a function by a wrapper that gets the original as its first argument.
+
+    A wrapper that nobody calls, since the function has moved, changes nothing: `UNCALLED` has its name until then.
+    """
+    right = getattr(module, name)
+    UNCALLED.add(name)
+
+    def wrapped(*arguments: Any, **named: Any) -> Any:
+        UNCALLED.discard(name)
+        return wrapper(right, *arguments, **named)
+
+    monkeypatch.setattr(module, name, wrapped)
 
 
 def decided_by_search(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,7 +318,7 @@ def in_doubt_as(status: Status) -> Patch:
 
 
 def without_ambiguity(original: Callable[..., resolve.Resolved], history: History, split: bool) -> resolve.Resolved:
-    return replace(original(history, split), ambiguous_reads=0)
+    return replace(original(history, split), ambiguous=np.zeros(0, np.int64))
 
 
 def without_new_rows(original: Callable[..., resolve.Resolved], history: History, split: bool) -> resolve.Resolved:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from mussurana.verifier import Accepted, Rejected, Settings, check
-from mussurana.verifier.history import Status
+from mussurana.verifier import Settings, check
+from mussurana.verifier.formats import load
+from mussurana.verifier.formats.spool import AMBIGUOUS_KEYS, CLOCKS_SET_BACK, TAINTED_READS
+from mussurana.verifier.history import History, Status
 from mussurana.verifier.rounds.level import LevelRounds
 from mussurana.verifier.rounds.limits import Limits
 from mussurana.verifier.rounds.machine import Verifier
+from mussurana.wire import segments
+from mussurana.wire.history_pb2 import READ, Fragment, Hello, Upload
 from tests.rounds.schedule import Action, fragments, make_schedule
 from tests.rounds.world import STEP_NS, Event, World
 
@@ -48,18 +55,54 @@ class Case:
 class Run:
     """What came of a case."""
 
+    case: Case
     one: list[str]  # the verdict of one check, for each level
+    spool: list[str]  # that of a check of the same fragments as a spool
     rounds: list[str]  # the verdict over all rounds
     machine: Verifier
     traits: set[str] = field(default_factory=set)
+    left_out: Counter[str] = field(default_factory=Counter)  # by one check
+    left_out_of_spool: Counter[str] = field(default_factory=Counter)
+    again_late: bool = False  # a write id came again after a round had believed what came of it before
 
     @property
     def complaint(self) -> str:
-        return "; ".join(
-            f"{level.settings.level}: one check says {one}, the rounds say {rounds}"
-            for level, one, rounds in zip(self.machine.levels, self.one, self.rounds, strict=True)
-            if one != rounds and not (one == "rejected" and rounds == "accepted" and looked_away(level))
-        )
+        complaints = [
+            f"{level.settings.level}: one check says {one}, the spool {spool}, the rounds {rounds}"
+            for level, one, spool, rounds in zip(self.machine.levels, self.one, self.spool, self.rounds, strict=True)
+            if one != spool or not self._may_say(level, one, rounds)
+        ]
+        if self.left_out != self.left_out_of_spool:
+            complaints.append(f"one check leaves out {dict(self.left_out)}, the spool {dict(self.left_out_of_spool)}")
+        counted = self._counted_by_rounds()
+        if self.is_same_evidence and "rejected" not in self.rounds and self.left_out != counted:
+            complaints.append(f"one check leaves out {dict(self.left_out)}, the rounds {dict(counted)}")
+        return "; ".join(complaints)
+
+    @property
+    def is_same_evidence(self) -> bool:
+        """Whether the rounds knew of all doubts before they concluded anything that these touch."""
+        return not self.again_late and "doubts told late" not in self.traits
+
+    def _may_say(self, level: LevelRounds, one: str, rounds: str) -> bool:
+        if one == rounds or (one == "rejected" and rounds == "accepted" and looked_away(level)):
+            return True
+        if self.is_same_evidence:
+            return False
+        # What was believed before a doubt was heard of is more than one check has that knows of it from the start.
+        if rounds == "rejected":
+            return self.again_late or verdict_of(self.case.world.history(), level.settings) == "rejected"
+        return self.again_late and rounds == "unknown"
+
+    def _counted_by_rounds(self) -> Counter[str]:
+        unchecked = self.machine.unchecked
+        counted = Counter({reason: unchecked[reason] for reason in ("tainted", "colliding")})
+        counted["clocks"] = self.machine.clocks_set_back
+        return +counted
+
+
+def verdict_of(history: History, settings: Settings) -> str:
+    return type(check(history, settings).verdict).__name__.lower()
 
 
 def looked_away(level: LevelRounds) -> bool:
@@ -87,42 +130,103 @@ def _random_settings(rng: Random) -> Settings:
 
 
 def run(case: Case) -> Run:
-    history = case.world.history()
-    verdicts = [check(history, settings).verdict for settings in case.settings]
-    one = [
-        "accepted" if isinstance(v, Accepted) else "rejected" if isinstance(v, Rejected) else "unknown"
-        for v in verdicts
-    ]
+    followed = with_fragments(case)
+    one, left_out = case.world.doubts.weakened(case.world)
+    spool = as_spool(case.world, followed)
     machine = Verifier(case.settings, case.limits)
+    done = Run(
+        case,
+        [verdict_of(one, settings) for settings in case.settings],
+        [verdict_of(spool, settings) for settings in case.settings],
+        [],
+        machine,
+        left_out=+left_out,
+        left_out_of_spool=counted_in(spool),
+    )
+    done.traits = world_traits(case.world) | {settings.level for settings in case.settings} | set(done.one)
     found: list[set[str]] = [set() for _ in case.settings]
-    traits = world_traits(case.world) | {settings.level for settings in case.settings} | set(one)
-    done, sequence = [0] * len(case.world.collectors), [0] * len(case.world.collectors)
-    last = [Action("deliver", n, len(c.recorded)) for n, c in enumerate(case.world.collectors) if c.recorded]
-    followed = [action for at, action in enumerate(case.schedule) if f"a{at}" not in case.without]
-    for now_ns, action in enumerate([*followed, *last, Action("step")], start=1):
+    believed = Believed(case.world)
+    for now_ns, (action, some) in enumerate(followed, start=1):
         if action.what == "deliver":
-            collector = case.world.collectors[action.collector]
-            start, done[action.collector] = done[action.collector], action.end
-            for fragment in fragments(
-                case.world, collector, start, action.end, sequence[action.collector], action.eager
-            ):
-                machine.feed(collector.id, fragment, now_ns)
-                sequence[action.collector] = fragment.sequence
+            for fragment in some:
+                machine.feed(case.world.collectors[action.collector].id, fragment, now_ns)
+                believed.feed(fragment)
         elif action.what == "crash":
             machine = Verifier.from_state(case.settings, case.limits, machine.state())
-            traits.add("crash")
+            done.traits.add("crash")
         else:
+            believed.step()
             for verdicts_so_far, outcome in zip(found, machine.step(now_ns, force=True), strict=True):
                 verdicts_so_far.add(outcome.verdict)
                 if outcome.forgotten:
-                    traits |= {"forgot", f"{outcome.level} forgot"}
+                    done.traits |= {"forgot", f"{outcome.level} forgot"}
                 if len(outcome.violations) + outcome.further_violations > 1:
-                    traits.add("several violations")
-            traits |= machine_traits(machine)
+                    done.traits.add("several violations")
+            done.traits |= machine_traits(machine)
             if case.stops and all("rejected" in some for some in found):
                 break
-    rounds = ["rejected" if "rejected" in s else "unknown" if "unknown" in s else "accepted" for s in found]
-    return Run(one, rounds, machine, traits)
+    done.machine, done.again_late = machine, believed.again_late
+    done.rounds = ["rejected" if "rejected" in s else "unknown" if "unknown" in s else "accepted" for s in found]
+    return done
+
+
+def with_fragments(case: Case) -> list[tuple[Action, list[Fragment]]]:
+    """The schedule to its end, and what is delivered."""
+    done, sequence = [0] * len(case.world.collectors), [0] * len(case.world.collectors)
+    last = [Action("deliver", n, len(c.recorded)) for n, c in enumerate(case.world.collectors) if c.recorded]
+    followed = [action for at, action in enumerate(case.schedule) if f"a{at}" not in case.without]
+    made = []
+    for action in (*followed, *last, Action("step")):
+        some: list[Fragment] = []
+        if action.what == "deliver":
+            n = action.collector
+            start, done[n] = done[n], action.end
+            some = list(fragments(case.world, case.world.collectors[n], start, action.end, sequence[n], action.eager))
+            sequence[n] += len(some)
+        made.append((action, some))
+    return made
+
+
+def as_spool(world: World, followed: list[tuple[Action, list[Fragment]]]) -> History:
+    """The same fragments on disk, and what `mussurana check` makes of them."""
+    with TemporaryDirectory(prefix="mussurana-rounds-") as folder:
+        for n, collector in enumerate(world.collectors):
+            hello = Upload(hello=Hello(protocol=1, collector=collector.id, name=f"c{collector.tag}"))
+            uploads = [
+                hello,
+                *(Upload(fragment=each) for action, some in followed for each in some if action.collector == n),
+            ]
+            appender = segments.Appender(Path(folder) / f"{n}", 1 << 30)
+            appender.append([upload.SerializeToString() for upload in uploads])
+            appender.close()
+        return load(Path(folder), "spool")
+
+
+def counted_in(spool: History) -> Counter[str]:
+    """What a spool leaves out, by the same names as `Doubts.weakened`."""
+    names = {TAINTED_READS: "tainted", AMBIGUOUS_KEYS: "colliding", CLOCKS_SET_BACK: "clocks"}
+    ours = (each for each in spool.left_out if not each.what.startswith("statements"))
+    return Counter({names.get(each.what, each.what): each.count for each in ours})
+
+
+class Believed:
+    """Whether a version that comes again comes after a round in which it stood for the one that came first."""
+
+    def __init__(self, world: World) -> None:
+        self.versions = set(world.doubts.instead.values())
+        self.fed: set[int] = set()  # those of which something was fed
+        self.believed: set[int] = set()
+        self.again_late = False
+
+    def feed(self, fragment: Fragment) -> None:
+        kinds = fragment.op_kind
+        versions = np.frombuffer(fragment.op_version, "<u8").tolist()
+        written = {version for kind, version in zip(kinds, versions, strict=True) if kind != READ} & self.versions
+        self.again_late |= bool(written & self.believed)
+        self.fed |= {*versions, *np.frombuffer(fragment.op_previous, "<u8").tolist()} & self.versions
+
+    def step(self) -> None:
+        self.believed |= self.fed
 
 
 def world_traits(world: World) -> set[str]:
@@ -142,7 +246,7 @@ def world_traits(world: World) -> set[str]:
     traits |= {"closing fence"} if world.closing_fences and closed and "close" in traits else set()
     traits |= {"epochs not told"} if not all(collector.tells_epochs for collector in world.collectors) else set()
     traits |= {"clocks differ"} if any(collector.skew_ns for collector in world.collectors) else set()
-    return traits
+    return traits | world.doubts.traits(world)
 
 
 def machine_traits(machine: Verifier) -> set[str]:
@@ -155,4 +259,5 @@ def machine_traits(machine: Verifier) -> set[str]:
         traits |= {"time witness"} if (ops == 0).any() else set()
         traits |= {"closed key"} if level.real_key else set()
         traits |= {"left out"} if level.unchecked_reads else set()
+        traits |= {"repeated"} if level.repeated_reads else set()
     return traits

@@ -5,7 +5,8 @@
     wire.fence("a", 0)
     wire.round()
 
-Collectors are letters. A version is the collector that wrote it and its counter, or 0; `f` is the fence row. `?` marks
+Collectors are letters. A version is the collector that wrote it and its counter, or a number of the database's own,
+or 0; a row that an INSERT made replaces `new`; `f` is the fence row. `?` marks
 a commit in doubt, `!` a rollback, `@3-5` a transaction that began at second 3 and had committed at second 5, `@3/4-5`
 one that asked to commit at second 4. `#7` is the epoch of a fence, `#2:7` one of era 2.
 """
@@ -28,7 +29,7 @@ SETTLED = 100_000  # all write ids below have arrived, or never will
 FIRST_FENCE = 50_000
 
 _TXN = re.compile(r"(\d+)([?!]?)(?:@([\d.]+)(?:/([\d.]+))?-([\d.]+))?((?: \S+)*)")
-_OP = re.compile(r"([a-z])(:=|==)([a-z]?\d+)(?:<([a-z]?\d+))?(?:#(?:(\d+):)?(\d+))?")
+_OP = re.compile(r"([a-z])(:=|==)([a-z]?\d+)(?:<([a-z]?\d+|new))?(?:#(?:(\d+):)?(\d+))?")
 
 
 def tag(collector: str) -> int:
@@ -36,7 +37,7 @@ def tag(collector: str) -> int:
 
 
 def version(name: str) -> int:
-    return 0 if name == "0" else write_id(tag(name[0]), int(name[1:]))
+    return int(name) if name.isdecimal() else write_id(tag(name[0]), int(name[1:]))
 
 
 def key(name: str) -> int:
@@ -64,11 +65,12 @@ def fragment(sequence: int, *txns: str) -> wire.Fragment:
         for op in ops:
             told = _OP.fullmatch(op)
             assert told, op
-            kind = wire.READ if told[2] == "==" else wire.UPDATE if told[4] else wire.WRITE
+            writes = {None: wire.WRITE, "new": wire.INSERT}
+            kind = wire.READ if told[2] == "==" else writes.get(told[4], wire.UPDATE)
             columns["op_kind"].append(kind)
             columns["op_key"].append(key(told[1]))
             columns["op_version"].append(version(told[3]))
-            columns["op_previous"].extend([version(told[4])] if told[4] else [])
+            columns["op_previous"].extend([version(told[4])] if kind == wire.UPDATE else [])
             epoch = (int(told[5] or 0) << EPOCH_BITS) + int(told[6] or 0)
             columns["fence_epoch"].extend([epoch] if told[1] == "f" else [])
     code = {"session": "I", "status": "B", "count": "I", "kind": "B", "ns": "q"}

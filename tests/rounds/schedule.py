@@ -13,7 +13,8 @@ from random import Random
 
 from mussurana.wire import FENCE_KEY
 from mussurana.wire import history_pb2 as wire
-from tests.rounds.world import NEW_ROW, NOT_RECORDED, Collector, Event, Item, Transaction, World
+from tests.rounds.doubts import NEW_ROW, NOT_RECORDED, Doubts
+from tests.rounds.world import Collector, Event, Item, Transaction, World
 
 
 @dataclass(frozen=True)
@@ -52,11 +53,19 @@ def make_schedule(world: World, rng: Random) -> list[Action]:
 
 
 def fragments(
-    world: World, collector: Collector, start: int, end: int, sequence: int, eager: bool, gap: bool = False
+    world: World,
+    collector: Collector,
+    start: int,
+    end: int,
+    sequence: int,
+    eager: bool,
+    gap: bool = False,
+    tells_always: bool = False,
 ) -> Iterator[wire.Fragment]:
     """These items as fragments, more than one where their order asks for it. The first gets the next sequence.
 
-    In a gap only the events of sessions are told, and what the transactions may have written.
+    In a gap only the events of sessions are told, and what the transactions may have written. With `tells_always` each
+    fragment tells all names and taints, else only one in which they are new.
     """
     rank = {"open": 0, "idle": 2, "close": 2}
     runs: list[list[Item]] = [[]]
@@ -69,11 +78,22 @@ def fragments(
     rest = [item for item in collector.recorded[end:] if world.has(item)]
     for at, run in enumerate(runs, start=1):
         later = [*(item for items in runs[at:] for item in items), *rest]
-        yield _fragment(collector, sequence + at, run, later, eager or not rest, gap)
+        fragment = _fragment(collector, sequence + at, run, later, eager or not rest, gap, world.doubts)
+        _tell_doubts(world, fragment, run, tells_always)
+        yield fragment
+
+
+def _tell_doubts(world: World, fragment: wire.Fragment, run: list[Item], always: bool) -> None:
+    doubts = world.doubts
+    if always or (doubts.early and fragment.sequence == 1):
+        doubts.tell(fragment, world.keys, True)
+    elif not doubts.early:
+        used = [op.key for item in run if isinstance(item, Transaction) for op in item.ops]
+        doubts.tell(fragment, dict.fromkeys(used), run[-1].drawn >= doubts.told_at if run else False)
 
 
 def _fragment(
-    collector: Collector, sequence: int, run: list[Item], later: list[Item], eager: bool, gap: bool
+    collector: Collector, sequence: int, run: list[Item], later: list[Item], eager: bool, gap: bool, doubts: Doubts
 ) -> wire.Fragment:
     fragment = wire.Fragment(sequence=sequence, sealed_ns=sequence)
     unsent = [op.version for txn in later if isinstance(txn, Transaction) for op in txn.ops if op.is_write]
@@ -90,11 +110,11 @@ def _fragment(
         told = fragment.gap.add(reason="spool full", txn_count=len(txns))
         for counter in written:
             told.write_ids.add(tag=collector.tag, first=counter, end=counter + 1)
-    write_columns(fragment, [] if gap else txns)
+    write_columns(fragment, [] if gap else txns, doubts)
     return fragment
 
 
-def write_columns(fragment: wire.Fragment, txns: list[Transaction]) -> None:
+def write_columns(fragment: wire.Fragment, txns: list[Transaction], doubts: Doubts) -> None:
     ops = [op for txn in txns for op in txn.ops]
     writes = {NOT_RECORDED: wire.WRITE, NEW_ROW: wire.INSERT}
     kinds: list[int] = [writes.get(op.previous, wire.UPDATE) if op.is_write else wire.READ for op in ops]
@@ -105,14 +125,15 @@ def write_columns(fragment: wire.Fragment, txns: list[Transaction]) -> None:
     fragment.txn_count = len(txns)
     fragment.txn_session = pack("I", [txn.session.number for txn in txns])
     fragment.txn_status = pack("B", [txn.status for txn in txns])
-    fragment.txn_begin_ns = pack("q", [txn.times[0] for txn in txns])
-    fragment.txn_begun_ns = pack("q", [txn.times[1] for txn in txns])
-    fragment.txn_commit_ns = pack("q", [txn.times[2] for txn in txns])
-    fragment.txn_committed_ns = pack("q", [txn.times[3] for txn in txns])
+    fragment.txn_begin_ns = pack("q", [doubts.times(txn)[0] for txn in txns])
+    fragment.txn_begun_ns = pack("q", [doubts.times(txn)[1] for txn in txns])
+    fragment.txn_commit_ns = pack("q", [doubts.times(txn)[2] for txn in txns])
+    fragment.txn_committed_ns = pack("q", [doubts.times(txn)[3] for txn in txns])
     fragment.txn_op_count = pack("I", [len(txn.ops) for txn in txns])
     fragment.op_kind = pack("B", kinds)
-    fragment.op_key = pack("Q", [op.key for op in ops])
-    fragment.op_version = pack("Q", [op.version for op in ops])
-    fragment.op_previous = pack("Q", [op.previous for op in ops if op.is_write and op.previous >= 0])
+    fragment.op_key = pack("Q", [doubts.key(op.key) for op in ops])
+    fragment.op_version = pack("Q", [doubts.version(op.version) for op in ops])
+    replaced = [op.previous for op in ops if op.is_write and op.previous >= 0]
+    fragment.op_previous = pack("Q", [doubts.version(version) for version in replaced])
     if txns and txns[0].session.collector.tells_epochs:
         fragment.fence_epoch = pack("Q", [op.epoch for op in ops if op.key == FENCE_KEY])

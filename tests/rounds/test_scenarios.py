@@ -45,7 +45,7 @@ def test_the_last_versions_of_what_was_forgotten_can_be_read(level: str) -> None
     forget_all(wire, "a", 0, 1, 2)
     wire.feed("a", "2 x==a2 y==a3 z==0", "0 x:=a4<a2")
     assert wire.round().verdict == "accepted"
-    assert wire.machine.gauges().unchecked_reads == dict.fromkeys(("absent", "lost", "tainted", "contested"), 0)
+    assert not any(wire.machine.gauges().unchecked_reads.values())
 
 
 @pytest.mark.parametrize("level", ONLINE)
@@ -865,9 +865,10 @@ def test_a_collector_that_was_forgotten_and_comes_back_is_followed_again_once_it
     wire.feed("b", "0 x:=b200000<b2", settled=300_000, drawn=300_000)
     wire.round()
     assert wire.machine.gauges().unknown_txns == 1
+    wire.fences = 300_000  # so many are drawn
     wire.fence("b", 0)
-    wire.feed("b", "0 z:=b300001", settled=400_000, drawn=400_000)
-    wire.feed("a", "0 z==b300001")
+    wire.feed("b", "0 z:=b300002", settled=400_000, drawn=400_000)
+    wire.feed("a", "0 z==b300002")
     assert wire.round().verdict == "accepted"
     gauges = wire.machine.gauges()
     assert (gauges.unknown_txns, gauges.clashing_tags) == (1, 0)

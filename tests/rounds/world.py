@@ -13,11 +13,10 @@ from random import Random
 
 from mussurana.verifier.history import INITIAL, NO_ROW, NO_VALUE, UNKNOWN_TIME, History, HistoryBuilder, Status
 from mussurana.wire import EPOCH_BITS, FENCE_KEY, write_id
+from tests.rounds.doubts import NEW_ROW, NOT_RECORDED, Doubts, table_of
 
 STYLES = ("serial", "serial", "snapshot", "snapshot", "stale snapshot", "read committed", "anything")
 STEP_NS = 1_000_000_000
-
-NOT_RECORDED, NEW_ROW = -1, -2  # in place of the version that a write replaced
 
 
 @dataclass
@@ -149,9 +148,17 @@ class Shape:
 
 class World:
     def __init__(
-        self, seed: int, without: frozenset[str] = frozenset(), shape: Shape | None = None, era: int = 0
+        self,
+        seed: int,
+        without: frozenset[str] = frozenset(),
+        shape: Shape | None = None,
+        era: int = 0,
+        unseen_writes: bool = False,
     ) -> None:
-        """A world of a later era knows nothing of those before, and has collectors and times of its own."""
+        """A world of a later era knows nothing of those before, and has collectors and times of its own.
+
+        With `unseen_writes` somebody does write to the tables that are said to be tainted.
+        """
         self.rng = rng = Random(seed)
         self.doubt = Random(f"fences {seed}")  # of its own, so that worlds without it stay as they are
         self.fences_in_doubt = self.doubt.choice((0.0, 0.0, 0.0, 0.3))
@@ -161,6 +168,9 @@ class World:
         self.shape = shape or Shape.random(rng)
         self.style = self.shape.style
         self.keys = list(range(1, 1 + self.shape.keys))
+        self.unseen = Random(f"doubts {seed}")
+        self.doubts = Doubts.random(self.unseen, self.keys)
+        self.unseen_share = self.unseen.choice((0.05, 0.2)) if unseen_writes and self.doubts.tainted else 0.0
         self.state: dict[int, int] = {}
         self.counts: dict[int, int] = {}
         self.old: list[tuple[dict[int, int], dict[int, int]]] = [({}, {})]
@@ -177,6 +187,7 @@ class World:
         while rng.random() < self.shape.spoilt:
             self._spoil()
         self._number()
+        self.doubts.plant(self.unseen, self.order)
         self.gone: set[str] = set()
         self._leave_out(without)
 
@@ -188,6 +199,8 @@ class World:
         closed: list[Session] = []
         while left > 0 or any(session.running for session in sessions):
             self.now_ns += STEP_NS
+            if self.unseen_share and self.unseen.random() < self.unseen_share:
+                self._write_unseen()
             busy = [session for session in sessions if session.running]
             one = busy[0] if busy and rng.random() < self.shape.focus else rng.choice(sessions)
             if one.running:
@@ -293,6 +306,13 @@ class World:
         self.state = self.state | own
         self.counts = {**self.counts, **{key: self.counts.get(key, 0) + 1 for key in own}}
         self.old.append((self.state, self.counts))
+
+    def _write_unseen(self) -> None:
+        """Somebody changes a row of a tainted table, version and all, or puts another one in its place."""
+        keys = [key for key in self.keys if table_of(key) in self.doubts.tainted]
+        if keys:
+            key = self.unseen.choice(keys)
+            self._install({key: self.unseen.choice((0, self.state.get(key, 0)))})
 
     def _finish(self, txn: Transaction) -> None:
         txn.times[2] = max(self.now_ns - self.rng.choice((0, STEP_NS // 4)), txn.times[1])

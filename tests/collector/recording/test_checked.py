@@ -294,10 +294,10 @@ HELLO = history_pb2.Upload(hello=history_pb2.Hello(protocol=1, collector=bytes(1
 @pytest.mark.parametrize(
     ("fragment", "message"),
     [
-        ({"txn_count": 1}, "expected 1 entries in txn_session, found 0"),
-        ({"txn_session": b"123"}, "txn_session: 3 bytes are no whole number of entries"),
-        ({"op_kind": b"\0"}, "expected 0 entries in op_kind, found 1"),
-        ({"op_previous": bytes(8)}, "expected 0 entries in op_previous, found 1"),
+        ({"txn_count": 1}, "txn_session has 0 bytes; 1 entries of 4 were expected"),
+        ({"txn_session": b"123"}, "txn_session has 3 bytes; 0 entries of 4 were expected"),
+        ({"op_kind": b"\0"}, "op_kind has 1 bytes; 0 entries of 1 were expected"),
+        ({"op_previous": bytes(8)}, "op_previous has 8 bytes; 0 entries of 8 were expected"),
     ],
 )
 def test_fragments_that_make_no_sense_are_refused_with_their_place(

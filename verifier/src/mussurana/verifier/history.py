@@ -17,9 +17,10 @@ This module says nothing about what a history means; see `engine/resolve.py` for
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import overload
 
 import numpy as np
 import numpy.typing as npt
@@ -65,6 +66,25 @@ class Kind(IntEnum):
     READ_LIST = 3  # saw a whole list, whose last element is `value`
 
 
+class Named(Sequence[str]):
+    """Names that are made when somebody looks, since hardly any of them are ever shown."""
+
+    def __init__(self, ids: Ints | Sequence[int], name: Callable[[int], str]) -> None:
+        self._ids, self._name = ids, name
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[str]: ...
+    def __getitem__(self, at: int | slice) -> str | Sequence[str]:
+        if isinstance(at, slice):
+            return Named(self._ids[at], self._name)
+        return self._name(int(self._ids[at]))
+
+
 @dataclass(frozen=True)
 class LeftOut:
     """Something in the input that takes no part in the check, so that nothing is dropped silently."""
@@ -98,6 +118,7 @@ class History:
     txn_names: Sequence[str] = ()  # empty, or one per transaction: what its source calls it
     value_names: dict[int, str] = field(default_factory=dict)  # only where they differ from the number
     initial_names: Sequence[str] = ()  # empty, or one per key: what its initial version is called; "" for just that
+    statements: Sequence[str] = ()  # empty, or one per operation: the SQL that it came from, "" where not known
     left_out: tuple[LeftOut, ...] = ()
     source: str = ""
     past: int = 0  # so many transactions, the first ones, are known to come before all others
@@ -168,6 +189,7 @@ class History:
             txn_names=[self.txn_names[int(t)] for t in keep] if self.txn_names else (),
             value_names=self.value_names,
             initial_names=[self.initial_names[int(k)] for k in keys] if self.initial_names else (),
+            statements=Named(ops, lambda op: self.statements[op]) if self.statements else (),
             left_out=self.left_out,
             source=self.source,
             past=int(np.searchsorted(keep, self.past)),

@@ -14,7 +14,7 @@ from mussurana.verifier.rounds.outcome import Gauges
 if TYPE_CHECKING:
     from mussurana.verifier.daemon.service import Service
 
-UNCHECKED_REASONS = ("absent", "lost", "tainted", "contested")
+UNCHECKED_REASONS = ("absent", "lost", "tainted", "contested", "colliding", "repeated")
 """Why the machine may leave a read unchecked."""
 
 
@@ -107,6 +107,11 @@ def machine_metrics(service: Service, levels: Sequence[str]) -> Iterator[Metric]
         "mussurana_ignored_claims",
         "What collectors said of versions that are not theirs, and that therefore was ignored.",
         gauges.ignored_claims if gauges else 0,
+    )
+    yield counter(
+        "mussurana_clocks_set_back",
+        "Transactions whose own clock went back while they ran; none of their times is used.",
+        gauges.clocks_set_back if gauges else 0,
     )
     yield counter(
         "mussurana_begun_anew",

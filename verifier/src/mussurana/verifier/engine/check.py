@@ -69,9 +69,9 @@ def check(
                 "writes to be ordered. "
                 "Try a longer --timeout."
             )
-        elif resolved.ambiguous_reads:
+        elif len(resolved.ambiguous):
             verdict = Unknown(
-                f"{resolved.ambiguous_reads:,} reads saw a value that several transactions wrote to that key, so their "
+                f"{len(resolved.ambiguous):,} reads saw a value that several transactions wrote to that key, so their "
                 "writer is not known; without them the history is fine. Record unique values per key, or write ids, "
                 "to get an answer."
             )
@@ -86,7 +86,7 @@ def check(
         sessions=len(np.unique(history.session)),
         seconds=seconds,
         choices=choices,
-        left_out=(*history.left_out, *_left_out(history, resolved.in_effect, resolved.ambiguous_reads)),
+        left_out=(*history.left_out, *_left_out(history, resolved.in_effect, len(resolved.ambiguous))),
         conflicts=conflicts,
     )
 

@@ -74,7 +74,7 @@ class Resolved:
     list_start: Ints
     list_version: SmallInts
     repeated_values: int  # writes of a value that was written to the same key before
-    ambiguous_reads: int
+    ambiguous: Ints  # the operations that saw a value of which several transactions might be the writer
     impossible: tuple[Impossible, ...]
     founded: np.ndarray  # bool per key: its initial version stands for one that was left out; see `foundations`
 
@@ -379,7 +379,7 @@ def resolve(history: History, split: bool) -> Resolved:
         list_start=list_start,
         list_version=list_version,
         repeated_values=int(repeated_values),
-        ambiguous_reads=int(np.count_nonzero(ours & (what == AMBIGUOUS))),
+        ambiguous=np.flatnonzero(ours & (what == AMBIGUOUS)),
         impossible=impossible,
         founded=np.zeros(key_count, bool),
     )
@@ -465,7 +465,7 @@ def restrict(resolved: Resolved, txns: Ints) -> Resolved:
         list_start=offsets(np.bincount(list_of[elements], minlength=len(lists))[lists]),
         list_version=new_version[resolved.list_version[elements]].astype(np.int32),
         repeated_values=resolved.repeated_values,
-        ambiguous_reads=0,
+        ambiguous=np.zeros(0, np.int64),
         impossible=(),
         founded=founded[keys] >= 0,
     )

@@ -75,4 +75,5 @@ class Cast:
             key=self.key(op),
             version=self.seen(op),
             previous="" if previous in (NO_VALUE, NO_ROW) else self.part.version_name(int(self.part.key[op]), previous),
+            statement=self.part.statements[op] if self.part.statements else "",
         )

@@ -19,6 +19,7 @@ from mussurana.verifier.history import NO_VALUE, Ints
 from mussurana.verifier.rounds.batch import ABORTED, Batch
 from mussurana.verifier.rounds.ended import EndedTags
 from mussurana.verifier.rounds.lost import LostVersions
+from mussurana.verifier.rounds.xids import is_from_before
 from mussurana.wire import COUNTER_BITS, XID_TAG
 
 XIDS_MAX = 1_000_000
@@ -30,7 +31,9 @@ class WriteIdProgress:
 
     def __init__(self) -> None:
         self.settled: dict[int, int] = {}  # tag -> the first write id that may still arrive
+        self.drawn: dict[int, int] = {}  # tag -> the first write id that had not been given to anybody
         self._ahead: dict[int, Ints] = {}  # tag -> those that did arrive from there on
+        self.horizons: tuple[int, ...] = ()  # see `is_from_before`
         self.ended = EndedTags()  # tags that are in neither, unless something arrived ahead
 
     def deliver(self, versions: Ints) -> None:
@@ -41,12 +44,31 @@ class WriteIdProgress:
                 np.unique(ahead)[-XIDS_MAX:] if tag == XID_TAG else ahead[ahead >= self.settled.get(tag, 0)]
             )
 
+    def is_again(self, versions: Ints) -> npt.NDArray[np.bool_]:
+        """Which of these write ids have arrived before, or were not to arrive any more: nobody draws one twice.
+
+        Collectors that do not tell how many they have drawn may settle some of them before they are.
+        """
+        again = np.zeros(len(versions), bool)
+        for tag in np.unique(versions >> COUNTER_BITS).tolist():
+            own = versions >> COUNTER_BITS == tag
+            if tag == XID_TAG:
+                continue
+            known = min(self.settled.get(tag, 0), self.drawn.get(tag, 0))
+            again[own] = (versions[own] < known) | np.isin(versions[own], self._ahead.get(tag, ()))
+        return again
+
     def ahead(self) -> Ints:
         return np.concatenate([*self._ahead.values(), np.zeros(0, np.int64)])
 
-    def settle(self, tag: int, settled: int) -> None:
-        """All counters below `settled` have arrived, or never will. Does not go back."""
+    def settle(self, tag: int, settled: int, drawn: int = 0) -> None:
+        """All counters below `settled` have arrived, or never will. Does not go back.
+
+        Those from `drawn` on have not been given to anybody; 0 if that is not known.
+        """
         first = (tag << COUNTER_BITS) + settled
+        if drawn:
+            self.drawn[tag] = max((tag << COUNTER_BITS) + drawn, self.drawn.get(tag, 0))
         if first > self.settled.get(tag, -1):
             self.settled[tag] = first
             ahead = self._ahead.get(tag)
@@ -56,6 +78,7 @@ class WriteIdProgress:
     def end(self, tag: int, collector: bytes) -> None:
         """Nothing is to be expected of this tag any more."""
         self.ended.add(tag, self.settled.pop(tag, tag << COUNTER_BITS), collector)
+        self.drawn.pop(tag, None)
         if not len(self._ahead.get(tag, ())):
             self._ahead.pop(tag, None)
 
@@ -80,6 +103,7 @@ class WriteIdProgress:
         late[known] = versions[known] >= first[inside[known]]
         if late.any():
             late[late] = ~np.isin(versions[late], self.ahead())
+            late &= ~is_from_before(versions, self.horizons)
         return late
 
 
@@ -91,15 +115,26 @@ class Admission:
     progress: WriteIdProgress = field(default_factory=WriteIdProgress)
     pool: Batch = field(default_factory=Batch.empty)
     given_up_txns: int = 0  # in total: entered without something that they saw
+    again: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # write ids that arrived once more
     _new: list[Batch] = field(default_factory=list)
 
     def deliver(self, batch: Batch) -> None:
         self._new.append(batch)
-        self.progress.deliver(batch.written)
+        written = batch.written
+        again = self.progress.is_again(written)
+        if again.any():
+            self.again = np.union1d(self.again, written[again])
+        self.progress.deliver(written)
 
     def fresh(self) -> list[Batch]:
         """What came since the last time that anything was admitted."""
         return self._new
+
+    def take_all(self) -> Batch:
+        """All that has not entered, in the order in which it was delivered, whoever waits for whom."""
+        everything = Batch.join([self.pool, *self._new])
+        self.pool, self._new = Batch.empty(), []
+        return everything
 
     @property
     def delivered(self) -> int:
@@ -110,9 +145,8 @@ class Admission:
 
         What was received up to `overdue_ns` has waited for long enough.
         """
-        pool = Batch.join([self.pool, *self._new])
-        self._new = []
-        late = self._late(pool, lost)
+        pool = self.take_all()
+        late = self.late(pool, lost)
         blocked = blocked_by(pool, late)
         if late.any():
             op_txn = pool.op_txn
@@ -124,11 +158,11 @@ class Admission:
             if hopeless.any():
                 self.given_up_txns += len(np.unique(op_txn[hopeless]))
                 pool = pool.without_reads(hopeless)
-                blocked = blocked_by(pool, self._late(pool, lost))
+                blocked = blocked_by(pool, self.late(pool, lost))
         self.pool = pool.select(blocked) if blocked.any() else Batch.empty()
         return pool.select(~blocked) if blocked.any() else pool
 
-    def _late(self, pool: Batch, lost: LostVersions) -> npt.NDArray[np.bool_]:
+    def late(self, pool: Batch, lost: LostVersions) -> npt.NDArray[np.bool_]:
         """Per operation: whether it saw something that may still arrive. What was rolled back need not wait."""
         seen = pool.seen
         asked = (seen != NO_VALUE) & (seen > 0)

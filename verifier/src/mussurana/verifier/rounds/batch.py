@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import numpy.typing as npt
 
-from mussurana.verifier.history import NO_VALUE, Bytes, Ints, Kind, SmallInts, Status, offsets, ranges
+from mussurana.verifier.history import NO_ROW, NO_VALUE, Bytes, Ints, Kind, SmallInts, Status, offsets, ranges
 
 PAST_VERSION = -1
 """The version that a key had before the transactions of a closed component wrote it; see `forget.py`. No write id is
@@ -35,7 +35,7 @@ class Batch:
     # one entry per operation
     kind: Bytes  # Kind.READ or Kind.WRITE
     key: Ints
-    version: Ints
+    version: Ints  # NO_ROW for a read that found no row
     previous: Ints  # for writes: the version replaced, NO_ROW or NO_VALUE
     statement: npt.NDArray[np.uint32]
 
@@ -97,6 +97,11 @@ class Batch:
         return np.repeat(np.arange(len(self)), np.diff(self.op_start))
 
     @property
+    def found_no_row(self) -> npt.NDArray[np.bool_]:
+        """Per operation: whether it is a read that found no row."""
+        return np.asarray((self.kind == Kind.READ) & (self.version == NO_ROW))
+
+    @property
     def seen(self) -> Ints:
         """Per operation: the version it saw, by reading it or by replacing it; NO_VALUE or NO_ROW for none."""
         return np.where(self.kind == Kind.READ, self.version, self.previous)
@@ -108,10 +113,15 @@ class Batch:
         return written
 
     def without_reads(self, ops: npt.NDArray[np.bool_]) -> Batch:
-        """The same transactions, as if what these operations saw had not been recorded."""
+        """The same transactions, as if what these operations saw had not been recorded.
+
+        That an INSERT found no row stays: it is no evidence against anybody. It allows the write to overlap writers of
+        rows before it, so to forget it would make the history stronger.
+        """
         if not ops.any():
             return self
-        blind = replace(self, previous=np.where(ops & (self.kind == Kind.WRITE), NO_VALUE, self.previous))
+        replaces = (self.kind == Kind.WRITE) & (self.previous != NO_ROW)
+        blind = replace(self, previous=np.where(ops & replaces, NO_VALUE, self.previous))
         return blind.select_ops(~(ops & (self.kind == Kind.READ)))
 
     def columns(self) -> Iterator[tuple[str, np.ndarray]]:

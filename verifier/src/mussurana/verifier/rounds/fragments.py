@@ -9,7 +9,7 @@ import numpy as np
 from mussurana.verifier.history import NO_ROW, NO_VALUE, UNKNOWN_TIME, Ints, Kind, offsets
 from mussurana.verifier.rounds.batch import Batch
 from mussurana.wire import FENCE_KEY
-from mussurana.wire.history_pb2 import DELETE, INSERT, READ, READ_ABSENT, UPDATE, WRITE, Fragment
+from mussurana.wire.history_pb2 import DELETE, INSERT, READ_ABSENT, UPDATE, WRITE, Fragment
 
 TXNS_MAX = 1 << 20  # a collector sends about a thousand; what claims more than this is not one
 VERSION_MAX = (1 << 63) - 1
@@ -22,7 +22,7 @@ class BadFragment(Exception):
 @dataclass(frozen=True)
 class Decoded:
     batch: Batch  # sessions by the collector's own numbers, positions not yet known
-    absent_reads: int  # reads that saw no row; who removed it cannot be told, so they are not checked
+    clocks_set_back: int  # transactions whose own times went backwards, so that none of them is used
 
 
 def decode(fragment: Fragment, received_ns: int, trust_clock: bool = True) -> Decoded:
@@ -71,30 +71,39 @@ def decode(fragment: Fragment, received_ns: int, trust_clock: bool = True) -> De
     np.maximum.at(epoch, np.repeat(np.arange(txns), op_count)[on_fence], told.astype(np.int64))
     times = [column(f"txn_{field}_ns", "<i8", txns) for field in ("begin", "begun", "commit", "committed")]
 
-    absent = kind == READ_ABSENT
+    times, set_back = _sane(times)
+    if not trust_clock:
+        times = [np.full(txns, UNKNOWN_TIME)] * len(times)
+    begin_ns, begun_ns, commit_ns, committed_ns = times
     batch = Batch(
         session=session.astype(np.int32),
         position=np.zeros(txns, np.int64),
         status=status,
-        **dict(zip(("begin_ns", "begun_ns", "commit_ns", "committed_ns"), _sane(times, trust_clock), strict=True)),
+        begin_ns=begin_ns,
+        begun_ns=begun_ns,
+        commit_ns=commit_ns,
+        committed_ns=committed_ns,
         received_ns=np.full(txns, received_ns, np.int64),
         epoch=epoch,
         op_start=offsets(op_count),
-        kind=np.where(kind == READ, Kind.READ, Kind.WRITE).astype(np.uint8),
+        kind=np.where(writes, Kind.WRITE, Kind.READ).astype(np.uint8),
         key=key,
-        version=version.astype(np.int64),
+        version=np.where(kind == READ_ABSENT, NO_ROW, version.astype(np.int64)),
         previous=previous,
         statement=statement,
     )
-    return Decoded(batch.select_ops(~absent) if absent.any() else batch, int(np.count_nonzero(absent)))
+    return Decoded(batch, set_back)
 
 
-def _sane(times: list[np.ndarray], trust_clock: bool) -> list[Ints]:
-    """Times as a history has them. Where a transaction's own times go backwards its clock was set: none is believed."""
+def _sane(times: list[np.ndarray]) -> tuple[list[Ints], int]:
+    """Times as a history has them. Where a transaction's own times go backwards its clock was set: none is believed.
+
+    Returns them and how many transactions that concerns.
+    """
     columns = [np.where(column == 0, UNKNOWN_TIME, column) for column in times]
-    believed = np.full(len(times[0]), trust_clock)
+    believed = np.ones(len(times[0]), bool)
     latest = np.full(len(times[0]), UNKNOWN_TIME)
     for column in columns:
         believed &= (column == UNKNOWN_TIME) | (column >= latest)
         latest = np.maximum(latest, column)
-    return [np.where(believed, column, UNKNOWN_TIME) for column in columns]
+    return [np.where(believed, column, UNKNOWN_TIME) for column in columns], int(np.count_nonzero(~believed))

@@ -30,6 +30,8 @@ from mussurana.verifier.solvers import find_solver
 from mussurana.verifier.verdict import Choices, Counterexample, Settings
 from mussurana.wire import COUNTER_BITS, FENCE_KEY
 
+NONE = np.zeros(0, np.int64)
+
 
 @dataclass(frozen=True)
 class Found:
@@ -45,6 +47,7 @@ class Round:
 
     found: list[Found] = field(default_factory=list)
     set_aside: int = 0  # transactions of violations that were not explained
+    repeated: int = 0  # reads of a version that several transactions wrote, and versions that came once more too late
     unknown: str = ""
     forgotten: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
@@ -68,6 +71,8 @@ class LevelRounds:
     real_key: dict[int, int] = field(default_factory=dict)  # of the keys that stand for closed ones
     unchecked_reads: int = 0
     contested_reads: int = 0  # left unchecked, since two collectors use their tag
+    repeated: LostVersions = field(default_factory=LostVersions)  # that several wrote of whom one is forgotten
+    repeated_reads: int = 0
     budget: int = 0  # how many times the last rounds ran out of it
     forgot_anything: bool = False
     memory_ns: int = UNKNOWN_TIME  # without session order: what began before this is not followed
@@ -76,12 +81,25 @@ class LevelRounds:
     def __post_init__(self) -> None:
         self.level = LEVELS[self.settings.level]
 
-    def round(self, new: Batch, last: dict[int, int] | None, lost: LostVersions, in_doubt_ns: int) -> Round:
+    def real_keys(self) -> Ints:
+        """The key of each operation that is retained, where it stands for a closed one that one."""
+        keys, at = np.unique(self.retained.key, return_inverse=True)
+        return np.array([self.real_key.get(key, key) for key in keys.tolist()], np.int64)[at]
+
+    def round(
+        self,
+        new: Batch,
+        last: dict[int, int] | None,
+        lost: LostVersions,
+        in_doubt_ns: int,
+        again: Ints = NONE,
+        horizons: tuple[int, ...] = (),
+    ) -> Round:
         """Check the retained transactions together with the new ones.
 
         `last` has, for every session that may go on without a fence, the position of its last transaction (-1 if it has
         none); None if nothing may be forgotten. `lost` are the versions that are lost to all levels. Commits in doubt
-        that were received up to `in_doubt_ns` have had their time.
+        that were received up to `in_doubt_ns` have had their time. `again` are versions in `new` that came once before.
         """
         outcome = Round()
         seconds = dict.fromkeys(("build", "prune", "solve", "explain", "forget"), 0.0)
@@ -89,12 +107,16 @@ class LevelRounds:
         too_old = (new.begin_ns < self.memory_ns) & (new.begin_ns != UNKNOWN_TIME)
         self.left_out_txns += int(np.count_nonzero(too_old))
         batch = Batch.join([self.retained, self._set_aside(new, too_old) if too_old.any() else new])
+        self._note_again(batch, again, outcome)
         while True:
             started = perf_counter()
+            batch = self._without_repeated(batch, self._saw_repeated(batch), outcome)
             all_lost = LostVersions(lost.start, lost.end)
             all_lost.add(self.lost.start, self.lost.end)
             batch = self._without_contested(batch, outcome)
-            window = make_window(batch, self.past, self.table, self.border, all_lost, list(self.real_key), self.names)
+            window = make_window(
+                batch, self.past, self.table, self.border, all_lost, list(self.real_key), self.names, horizons
+            )
             self.unchecked_reads += window.unchecked_reads
             resolved = resolve(window.history, self.level.split)
             seconds["build"] += perf_counter() - started
@@ -102,6 +124,8 @@ class LevelRounds:
                 bad, unseen = self._impossible(window, resolved, outcome)
                 self.unchecked_reads += int(np.count_nonzero(unseen))
                 batch = self._set_aside(window.batch.without_reads(unseen), bad)
+            elif len(resolved.ambiguous):
+                batch = self._without_repeated(window.batch, _like(window.batch, resolved.ambiguous), outcome)
             else:
                 decision = self._decide(resolved, outcome)
                 if not decision.refused:
@@ -115,6 +139,8 @@ class LevelRounds:
         else:
             self.budget = 0
             self._forget(window, resolved, decision, last, in_doubt_ns, outcome)
+            if resolved.repeated_values:
+                self._note_forgotten_writers(window.batch)
         if len(self.retained) > self.limits.retained_txns_max:
             older = np.arange(len(self.retained)) < len(self.retained) // 2
             self.left_out_txns += int(np.count_nonzero(older))
@@ -172,6 +198,42 @@ class LevelRounds:
         self.left_out_txns += len(self.retained)
         self.retained, self.past, self.table, self.border = Batch.empty(), 0, VersionTable(), Border()
         self.real_key, self.forgot_anything = {}, False
+
+    # Versions that were written twice
+
+    def _note_again(self, batch: Batch, again: Ints, outcome: Round) -> None:
+        """Where the first to write a version is forgotten, its readers may be, too: whom they saw nobody can say."""
+        if len(again):
+            is_live = (batch.kind == Kind.WRITE) & (batch.status != ABORTED)[batch.op_txn]
+            again = np.intersect1d(again, batch.version[is_live])
+            late = np.setdiff1d(again, _written_twice(batch, with_aborted=True))
+            self.repeated.add(late, late + 1)
+            outcome.repeated += len(late)
+            self.repeated_reads += len(late)
+
+    def _note_forgotten_writers(self, batch: Batch) -> None:
+        """While all writers of a version are here, resolving says what is ambiguous; later on nobody else can."""
+        forgotten = np.setdiff1d(_written_twice(batch), _written_twice(self.retained))
+        self.repeated.add(forgotten, forgotten + 1)
+
+    def _saw_repeated(self, batch: Batch) -> Flags:
+        """The operations that saw a version of several writers of whom one is forgotten; its writers saw another's."""
+        seen = batch.seen
+        saw = self.repeated.has(seen)
+        if saw.any():
+            op_txn = batch.op_txn
+            for op in np.flatnonzero(saw).tolist():
+                own = slice(batch.op_start[op_txn[op]], batch.op_start[op_txn[op] + 1])
+                writes = batch.version[own][batch.kind[own] == Kind.WRITE]
+                saw[op] = seen[op] not in writes
+        return saw
+
+    def _without_repeated(self, batch: Batch, unseen: Flags, outcome: Round) -> Batch:
+        """Leave out reads of versions that several transactions wrote."""
+        count = int(np.count_nonzero(unseen))
+        outcome.repeated += count
+        self.repeated_reads += count
+        return batch.without_reads(unseen)
 
     # Violations
 
@@ -444,6 +506,26 @@ class LevelRounds:
         some = batch.select(np.array(sorted(chosen), np.int64))
         some = replace(some, status=np.full(len(some), COMMITTED, np.uint8))  # also one in doubt that somebody saw
         return some.select_ops(np.zeros(len(some.kind), bool))
+
+
+def _written_twice(batch: Batch, with_aborted: bool = False) -> Ints:
+    """The versions that more than one transaction wrote to the same key, as a rule without those rolled back."""
+    op_txn = batch.op_txn
+    ops = np.flatnonzero((batch.kind == Kind.WRITE) & (with_aborted | (batch.status != ABORTED))[op_txn])
+    writes = np.unique(np.stack([batch.version[ops], batch.key[ops], op_txn[ops]]), axis=1)
+    same = (writes[:2, 1:] == writes[:2, :-1]).all(axis=0)
+    twice: Ints = np.unique(writes[0, 1:][same])
+    return twice
+
+
+def _like(batch: Batch, ops: Ints) -> Flags:
+    """These operations and all others of their transactions that saw the same."""
+    seen, op_txn = batch.seen, batch.op_txn
+    alike = np.zeros(len(seen), bool)
+    for op in ops.tolist():
+        own = np.arange(batch.op_start[op_txn[op]], batch.op_start[op_txn[op] + 1])
+        alike[own[(seen[own] == seen[op]) & (batch.key[own] == batch.key[op])]] = True
+    return alike
 
 
 def _written_at_home(batch: Batch, home: Ints) -> Flags:

@@ -31,12 +31,18 @@ from mussurana.verifier.rounds.outcome import Gauges, RoundOutcome, Unchecked, V
 from mussurana.verifier.rounds.owners import Owners
 from mussurana.verifier.rounds.taints import END_MARGIN_NS, EVERY, Taint, Taints, tainted_tables
 from mussurana.verifier.rounds.window import Names
-from mussurana.verifier.verdict import Settings, ShownTransaction
+from mussurana.verifier.rounds.xids import InitialXids, is_from_before
+from mussurana.verifier.verdict import Settings
 from mussurana.wire import COUNTER_BITS, EPOCH_BITS, ERA_BEGIN_SECONDS, FENCE_KEY, XID_TAG, counter_of, era_of, tag_of
 from mussurana.wire.history_pb2 import Fragment, SessionEvent
 
 COUNTER_END = 1 << COUNTER_BITS
 SECOND_NS = 1_000_000_000
+
+REPEATED = (
+    "{:,} times a version was read, or written once more, that several transactions wrote, so its writer is not known; "
+    "without that all is fine"
+)
 
 ROUNDS_PER_CLEANING = 16  # between looks for sessions that can be forgotten; each goes through all of them
 
@@ -48,7 +54,11 @@ BLAMED_MAX = 100
 """Pairs of collector and table for which the reads that they left unchecked are counted in total; the first ones."""
 
 NAMES_MAX = 1_000_000
-"""Names of keys and statements in memory, about 100 bytes each. They are only for people; the oldest go first."""
+"""Names of keys and statements in memory, about 100 bytes each; the oldest go first. They are for people, but for one
+thing: two keys with the same hash are told apart by them, so for keys of which both names are remembered."""
+
+COLLIDING_KEYS_MAX = 100_000
+"""Keys whose hash two names share. By chance there is not one; who chooses names for it may make many."""
 
 
 @dataclass
@@ -95,12 +105,22 @@ class Collector:
     sessions: dict[int, int] = field(default_factory=dict)  # its numbers -> ours
     statements: dict[int, str] = field(default_factory=dict)
     lost_from: dict[int, int] = field(default_factory=dict)  # tag -> where it was settled when fragments were lost
+    xid_horizon: int = -1  # where versions are the database's own ids; 0 if not, -1 if there was nothing to tell it by
     is_whole: bool = True  # whether all that it ever sent is here
 
 
 class Verifier:
-    def __init__(self, levels: Sequence[Settings], limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        levels: Sequence[Settings],
+        limits: Limits | None = None,
+        keeps_absent: bool = False,
+        names_max: int = NAMES_MAX,
+    ) -> None:
+        """Reads that found no row are counted and left out, unless `keeps_absent`."""
         self.limits = limits or Limits()
+        self.names_max = names_max
+        self.keeps_absent = keeps_absent
         self.collectors: dict[bytes, Collector] = {}
         self.sessions: dict[int, Session] = {}  # by our numbers; closed ones go when nothing of them is left
         self.collectors_made = 0
@@ -109,11 +129,14 @@ class Verifier:
         self.admission = Admission(self.limits.waiting_txns_max)
         self.lost = LostVersions()
         self.key_names: dict[int, str] = {}
+        self.colliding_keys: set[int] = set()  # that have two names
         self.taints = Taints()
-        self.unchecked = dict.fromkeys(("absent", "unfenced", "tainted"), 0)
+        self.unchecked = dict.fromkeys(("absent", "unfenced", "tainted", "colliding", "contested", "lost"), 0)
         self.blamed: Counter[Taint] = Counter()  # reads that each left unchecked, in total
         self._unchecked_now: Counter[Taint] = Counter()  # of them, those of this round
         self.ignored_claims = 0
+        self.clocks_set_back = 0
+        self.initial_xids = InitialXids()
         self.lost_txns = 0
         self.lost_fragments = 0
         self.rounds = 0
@@ -124,7 +147,7 @@ class Verifier:
         self.begun_anew = 0  # how often
         self.epoch = 0
         self.epoch_reached_ns = 0
-        names = Names(self._key_name, self._session_name, self._version_name)
+        names = Names(self._key_name, self._session_name, self._version_name, self.statement)
         self.levels = [LevelRounds(settings, self.limits, names, self.owners) for settings in levels]
 
     # Feeding
@@ -140,7 +163,9 @@ class Verifier:
             raise BadFragment(f"fragment {fragment.sequence}: sequence: {expected} was expected")
         trusted = not known or fragment.sealed_ns >= known.sealed_ns
         decoded = decode(fragment, received_ns, trusted)
-        self._refuse_strange(fragment, decoded.batch, collector)
+        batch = decoded.batch
+        self._refuse_strange(fragment, batch, collector)
+        colliding = self._refuse_too_many_names(fragment)
 
         if known is None:
             known = self._new_collector(collector)
@@ -148,11 +173,17 @@ class Verifier:
         known.sequence, known.heard_ns = fragment.sequence, received_ns
         known.name = fragment.collector_name or known.name
         known.sealed_ns = max(known.sealed_ns, fragment.sealed_ns)
-        self.unchecked["absent"] += decoded.absent_reads
-        batch = self._own_times(decoded.batch, received_ns)
+        self.clocks_set_back += decoded.clocks_set_back
+        batch = self._own_times(batch, received_ns)
+        absent = batch.found_no_row
+        if absent.any() and not self.keeps_absent:
+            self.unchecked["absent"] += int(np.count_nonzero(absent))
+            batch = batch.select_ops(~absent)
         self._learn_names(known, fragment)
+        self._learn_collisions(colliding)
         self._learn_owners(known, fragment, batch)
         self._learn_taints(known, fragment, received_ns)
+        self._learn_horizon(known, fragment.xid_horizon, batch)
         for event in fragment.session_event:
             if event.what == SessionEvent.OPEN:
                 self._open(known, event, received_ns)
@@ -170,7 +201,7 @@ class Verifier:
             if progress.tag in known.lost_from:
                 self._lose(known, progress.tag, known.lost_from.pop(progress.tag), progress.drawn or COUNTER_END)
             if self._counts(known, progress.tag):
-                self.admission.progress.settle(progress.tag, progress.settled)
+                self.admission.progress.settle(progress.tag, progress.settled, progress.drawn)
 
     def _new_collector(self, id: bytes) -> Collector:
         self.collectors_made += 1
@@ -221,14 +252,57 @@ class Verifier:
 
     def _learn_names(self, known: Collector, fragment: Fragment) -> None:
         for named in fragment.key_name:
-            key = named.key - (1 << 64) if named.key >> 63 else named.key
-            self.key_names[key] = named.name
-        while len(self.key_names) > NAMES_MAX:
+            self.key_names[_signed(named.key)] = named.name
+        while len(self.key_names) > self.names_max:
             del self.key_names[next(iter(self.key_names))]
         for statement in fragment.statement:
             known.statements[statement.number] = statement.text
-        while len(known.statements) > NAMES_MAX:
+        while len(known.statements) > self.names_max:
             del known.statements[next(iter(known.statements))]
+
+    def _refuse_too_many_names(self, fragment: Fragment) -> set[int]:
+        """The keys that are found to have two names, now that this fragment gives some more."""
+        names: dict[int, str] = {}
+        found: set[int] = set()
+        for named in fragment.key_name:
+            key = _signed(named.key)
+            if names.setdefault(key, self.key_names.get(key, named.name)) != named.name and key != FENCE_KEY:
+                found.add(key)
+        found -= self.colliding_keys
+        if len(self.colliding_keys) + len(found) > COLLIDING_KEYS_MAX:
+            raise BadFragment(f"fragment {fragment.sequence}: key_name: too many keys have two names")
+        return found
+
+    def _learn_collisions(self, keys: set[int]) -> None:
+        """Which row is meant nobody can say any more, of what was recorded before and of what will be."""
+        if keys:
+            self.colliding_keys |= keys
+            for level in self.levels:
+                level.retained = level.retained.select_ops(~self._is_colliding(level.real_keys()))
+
+    def _is_colliding(self, key: Ints) -> npt.NDArray[np.bool_]:
+        """Of each key, whether two rows are known to share its hash."""
+        return np.isin(key, np.array(sorted(self.colliding_keys), np.int64))
+
+    def _learn_horizon(self, known: Collector, horizon: int, batch: Batch) -> None:
+        """From when on database transactions were recorded, where versions are these.
+
+        What all collectors hold to be older is what was there before. One that began earlier than all those before it,
+        or that records other versions, makes that doubtful for what was seen by then.
+        """
+        if horizon and known.xid_horizon <= 0:
+            known.xid_horizon = horizon
+        elif known.xid_horizon < 0 and (batch.key != FENCE_KEY).any():
+            known.xid_horizon = 0
+        else:
+            return
+        told = {collector.xid_horizon for collector in self.collectors.values()} - {-1}
+        before, progress = self.admission.progress.horizons, self.admission.progress
+        progress.horizons = () if 0 in told else tuple(sorted(told))
+        for level in self.levels:
+            seen = level.retained.seen
+            doubtful = is_from_before(seen, before) & ~is_from_before(seen, progress.horizons)
+            level.retained = level.retained.without_reads(doubtful)
 
     def _own_times(self, batch: Batch, received_ns: int) -> Batch:
         """The same without epochs of eras that have not begun."""
@@ -244,7 +318,8 @@ class Verifier:
         new = [self.taints.tell(Taint(known.id, table), now_ns) for table in sorted(tainted_tables(fragment))]
         if any(new):
             for level in self.levels:
-                level.retained = level.retained.without_reads(self.taints.of(level.retained.key, self.key_names) >= 0)
+                tainted = self.taints.of(level.real_keys(), self.key_names) >= 0
+                level.retained = level.retained.without_reads(tainted)
 
     def _learn_owners(self, known: Collector, fragment: Fragment, batch: Batch) -> None:
         """Whose the tags are that stand in a fragment; see `owners.py`."""
@@ -359,10 +434,22 @@ class Verifier:
         last = {number: session.admitted - 1 for number, session in self.sessions.items() if session.is_open}
         tainted, self._unchecked_now = self._unchecked_now, Counter()
         self._count_blamed(tainted)
-        outcomes = [self._round(level, batch, last, now_ns, admitting, read_count, tainted) for level in self.levels]
+        again = self._take_again(admitted, batch)
+        outcomes = [
+            self._round(level, batch, last, again, now_ns, admitting, read_count, tainted) for level in self.levels
+        ]
         if self.rounds % ROUNDS_PER_CLEANING == 0:
             self._clean(self._overdue_ns(now_ns, self.limits.collector_silence_ns_max))
         return outcomes
+
+    def _take_again(self, admitted: Batch, batch: Batch) -> Ints:
+        """The write ids that had arrived before and have entered, in `batch`, or were left out of what was admitted."""
+        again = self.admission.again
+        if not len(again):
+            return again
+        self.admission.again = np.setdiff1d(again, admitted.written)
+        again = np.intersect1d(again, batch.written)
+        return again[~self.owners.is_contested(again)]  # two collectors drew these, each once
 
     def _clean(self, gone_ns: int) -> None:
         """Forget who is gone: connections come and go by the thousand, and processes as well.
@@ -421,17 +508,52 @@ class Verifier:
             self._begin_anew()
             left_out = self._unfenced(batch, fences, due, doubted)
         if left_out.any():
-            self.unchecked["unfenced"] += int(np.count_nonzero(left_out))
-            lost = batch.select(left_out).written
-            lost = lost[~self.owners.is_contested(lost)]  # the owner's version of that name stands
-            self.lost.add(lost, lost + 1)
+            self._lose_what_they_wrote(batch.select(left_out))
         proven = is_committed & ~left_out[fences.txn]
         self.fenced_epoch = max(self.fenced_epoch, int(fences.epoch[proven].max(initial=0)))
         self.proven_ns = max(self.proven_ns, int(batch.received_ns[fences.txn[proven]].max(initial=0)))
         batch = batch.select(~left_out) if left_out.any() else batch
+        return self._weaken(batch)
+
+    def everything(self) -> Batch:
+        """All that was delivered, for one check of it: nobody waits, and nobody has to fence."""
+        batch = self._learn_epochs(self.admission.take_all())
+        foreign = self._foreign(batch)
+        self._lose_what_they_wrote(batch.select(foreign))
+        batch = self._weaken(batch.select(~foreign))
+        none_before = np.zeros(len(batch.key), np.int64)
+        doubtful = self.owners.doubtful(batch.key, batch.seen, batch.kind == Kind.WRITE, batch.version, none_before)
+        self.unchecked["contested"] += int(np.count_nonzero(doubtful))
+        return batch.without_reads(doubtful)
+
+    def _lose_what_they_wrote(self, left_out: Batch) -> None:
+        """Go on without these transactions."""
+        self.unchecked["unfenced"] += len(left_out)
+        lost = left_out.written
+        lost = lost[~self.owners.is_contested(lost)]  # the owner's version of that name stands
+        self.lost.add(lost, lost + 1)
+
+    def _weaken(self, batch: Batch) -> Batch:
+        """Take out, and count, what proves nothing. That only allows more orders.
+
+        Of a tainted table what a read or an update saw may be anybody's. What we wrote stays, and so does that an
+        INSERT found no row. Of a key with two names nobody can say which row is meant, so all of it goes.
+        """
+        colliding = self._is_colliding(batch.key)
+        if colliding.any():
+            self.unchecked["colliding"] += int(np.count_nonzero(colliding))
+            batch = batch.select_ops(~colliding)
         taint = self.taints.of(batch.key, self.key_names)
         self._blame(self.taints.by_place(), taint[batch.kind == Kind.READ])
-        return batch.without_reads(taint >= 0)
+        batch = batch.without_reads(taint >= 0)
+        horizons = self.admission.progress.horizons
+        if self.initial_xids.learn(batch, horizons):
+            for level in self.levels:
+                doubtful = self.initial_xids.doubtful(level.real_keys(), level.retained, horizons)
+                level.retained = level.retained.without_reads(doubtful)
+        doubtful = self.initial_xids.doubtful(batch.key, batch, horizons)
+        self.unchecked["lost"] += int(np.count_nonzero(doubtful))
+        return batch.without_reads(doubtful)
 
     def _blame(self, taints: list[Taint], place: Ints) -> None:
         """Note whose taint left each read unchecked, -1 for nobody's."""
@@ -598,21 +720,24 @@ class Verifier:
         level: LevelRounds,
         batch: Batch,
         last: dict[int, int],
+        again: Ints,
         now_ns: int,
         admitting: float,
         read_count: int,
         tainted: Counter[Taint],
     ) -> RoundOutcome:
         started = perf_counter()
-        done = level.round(batch, last, self.lost, self._overdue_ns(now_ns, self.limits.in_doubt_ns_max))
+        in_doubt_ns = self._overdue_ns(now_ns, self.limits.in_doubt_ns_max)
+        done = level.round(batch, last, self.lost, in_doubt_ns, again, self.admission.progress.horizons)
         violations = tuple(self._violation(level, found, now_ns) for found in done.found)
-        verdict: VerdictName = "rejected" if violations or done.set_aside else "unknown" if done.unknown else "accepted"
+        reason = done.unknown or (REPEATED.format(done.repeated) if done.repeated else "")
+        verdict: VerdictName = "rejected" if violations or done.set_aside else "unknown" if reason else "accepted"
         committed = batch.committed_ns[(batch.committed_ns != UNKNOWN_TIME) & (batch.status == COMMITTED)]
         return RoundOutcome(
             number=self.rounds,
             level=level.settings.level,
             verdict=verdict,
-            reason=done.unknown,
+            reason=reason,
             violations=violations,
             further_violations=done.set_aside,
             epoch=self.epoch,
@@ -644,32 +769,16 @@ class Verifier:
     def _violation(self, level: LevelRounds, found: Found, now_ns: int) -> Violation:
         told = found.counterexample
         digest = hashlib.sha256(level.settings.level.encode())
-        shown = []
-        for at, transaction in enumerate(told.transactions):
-            session = self.sessions[int(found.txns.session[at])]
-            digest.update(session.collector + f"/{session.number}/{int(found.txns.position[at])}".encode())
-            shown.append(self._with_statements(transaction, found.txns, at, session))
+        for number, position in zip(found.txns.session.tolist(), found.txns.position.tolist(), strict=True):
+            session = self.sessions[number]
+            digest.update(session.collector + f"/{session.number}/{position}".encode())
         return Violation(
             id=digest.hexdigest()[:12],
             level=level.settings.level,
             round=self.rounds,
             epoch=self.epoch,
             found_ns=now_ns,
-            counterexample=replace(told, transactions=tuple(shown)),
-        )
-
-    def _with_statements(self, shown: ShownTransaction, txns: Batch, at: int, session: Session) -> ShownTransaction:
-        """Operations with the SQL that they came from, where it is known and the lists agree."""
-        ops = range(int(txns.op_start[at]), int(txns.op_start[at + 1]))
-        if len(ops) != len(shown.operations):
-            return shown
-        texts = self.collectors[session.collector].statements
-        return replace(
-            shown,
-            operations=tuple(
-                replace(operation, statement=texts.get(int(txns.statement[op]), ""))
-                for op, operation in zip(ops, shown.operations, strict=True)
-            ),
+            counterexample=told,
         )
 
     # Names
@@ -695,6 +804,11 @@ class Verifier:
             return "an earlier version"
         owner = self.collectors.get(self.owners.of.get(tag_of(version), b""))
         return f"v{counter_of(version)}" + (f"@{owner.number}" if owner else "")
+
+    def statement(self, session: int, number: int) -> str:
+        """The SQL that a session's collector gave this number."""
+        collector = self.collectors.get(self.sessions[session].collector)
+        return collector.statements.get(number, "") if collector else ""
 
     # For the outside
 
@@ -736,8 +850,11 @@ class Verifier:
             unchecked_reads={
                 "absent": self.unchecked["absent"],
                 "tainted": self.unchecked["tainted"],
-                "lost": max((level.unchecked_reads for level in self.levels), default=0),
-                "contested": max((level.contested_reads for level in self.levels), default=0),
+                "colliding": self.unchecked["colliding"],
+                "repeated": max((level.repeated_reads for level in self.levels), default=0),
+                "lost": self.unchecked["lost"] + max((level.unchecked_reads for level in self.levels), default=0),
+                "contested": self.unchecked["contested"]
+                + max((level.contested_reads for level in self.levels), default=0),
             },
             unchecked_by={
                 (self._collector_label(taint.collector), taint.table): reads for taint, reads in self.blamed.items()
@@ -746,6 +863,7 @@ class Verifier:
             lost_fragments=self.lost_fragments,
             clashing_tags=len(self.owners.contester),
             ignored_claims=self.ignored_claims,
+            clocks_set_back=self.clocks_set_back,
             begun_anew=self.begun_anew,
             in_doubt=max(
                 (int(np.count_nonzero(level.retained.status == 2)) for level in self.levels),
@@ -757,6 +875,11 @@ class Verifier:
 def _by_reads(counted: tuple[Taint, int]) -> tuple[int, str]:
     taint, reads = counted
     return -reads, taint.table
+
+
+def _signed(key: int) -> int:
+    """A key of the wire as columns have it."""
+    return key - (1 << 64) if key >> 63 else key
 
 
 def by_session(session: SmallInts) -> Iterator[tuple[int, Ints]]:

@@ -75,3 +75,4 @@ class Gauges:
     in_doubt: int  # waiting for evidence
     ignored_claims: int = 0  # in total: words of collectors on versions that are not theirs
     unchecked_by: dict[tuple[str, str], int] = field(default_factory=dict)  # in total, by collector and table
+    clocks_set_back: int = 0  # in total: transactions whose own times went backwards, so that none of them is used

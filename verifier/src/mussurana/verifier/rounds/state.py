@@ -42,11 +42,14 @@ def snapshot(machine: Verifier) -> Callable[[], bytes]:
     _put_lost(columns, "lost", machine.lost)
     columns["ahead"] = progress.ahead()
     columns["contested.key"], columns["contested.version"] = machine.owners.pair_key, machine.owners.pair_version
+    columns["again"] = machine.admission.again
+    columns["xids.key"], columns["xids.version"] = machine.initial_xids.table.entries()
     columns["ended.first"], columns["ended.owner"] = progress.ended.first, progress.ended.owner
     for at, level in enumerate(machine.levels):
         name = f"level{at}"
         _put_batch(columns, name, level.retained)
         _put_lost(columns, f"{name}.lost", level.lost)
+        _put_lost(columns, f"{name}.repeated", level.repeated)
     tables = [level.table.copy() for level in machine.levels]
     text = {
         "version": VERSION,
@@ -57,6 +60,7 @@ def snapshot(machine: Verifier) -> Callable[[], bytes]:
                 "real_key": list(level.real_key.items()),
                 "unchecked_reads": level.unchecked_reads,
                 "contested_reads": level.contested_reads,
+                "repeated_reads": level.repeated_reads,
                 "budget": level.budget,
                 "forgot_anything": level.forgot_anything,
                 "memory_ns": level.memory_ns,
@@ -77,6 +81,7 @@ def snapshot(machine: Verifier) -> Callable[[], bytes]:
                 "statements": list(collector.statements.items()),
                 "lost_from": list(collector.lost_from.items()),
                 "is_whole": collector.is_whole,
+                "xid_horizon": collector.xid_horizon,
             }
             for collector in machine.collectors.values()
         ],
@@ -90,12 +95,16 @@ def snapshot(machine: Verifier) -> Callable[[], bytes]:
         "disputed_tags": sorted(machine.owners.disputed),
         "claimed_tags": [(collector.id.hex(), sorted(collector.tags)) for collector in machine.collectors.values()],
         "settled": list(progress.settled.items()),
+        "drawn": list(progress.drawn.items()),
+        "horizons": list(progress.horizons),
         "given_up_txns": machine.admission.given_up_txns,
         "key_names": list(machine.key_names.items()),
         "unchecked": dict(machine.unchecked),
         "taints": [(taint.collector.hex(), taint.table, told_ns) for taint, told_ns in machine.taints.told_ns.items()],
         "blamed": [(taint.collector.hex(), taint.table, reads) for taint, reads in machine.blamed.items()],
         "ignored_claims": machine.ignored_claims,
+        "colliding_keys": sorted(machine.colliding_keys),
+        "clocks_set_back": machine.clocks_set_back,
         **{name: getattr(machine, name) for name in _NUMBERS},
     }
 
@@ -140,6 +149,11 @@ def restore(levels: Sequence[Settings], limits: Limits | None, state: bytes) -> 
         admission.progress.settled[tag] = first
     admission.progress.deliver(columns["ahead"])
     admission.progress.ended = EndedTags(columns["ended.first"], columns["ended.owner"])
+    admission.progress.drawn = dict(text.get("drawn", ()))
+    admission.progress.horizons = tuple(text.get("horizons", ()))
+    if "again" in columns:
+        admission.again = columns["again"]
+        machine.initial_xids.table.put(columns["xids.key"], columns["xids.version"])
     machine.lost = _get_lost(columns, "lost")
     for at, (level, memory) in enumerate(zip(machine.levels, text["memory"], strict=True)):
         _restore_level(level, f"level{at}", columns, memory)
@@ -154,6 +168,8 @@ def restore(levels: Sequence[Settings], limits: Limits | None, state: bytes) -> 
     _restore_claims(machine, columns, text)
     machine.key_names = dict(text["key_names"])
     machine.unchecked |= text["unchecked"]
+    machine.colliding_keys = set(text.get("colliding_keys", ()))
+    machine.clocks_set_back = text.get("clocks_set_back", 0)
     for name in _NUMBERS:
         setattr(machine, name, text[name])
     return machine
@@ -203,6 +219,9 @@ def _add_to_version_2(text: dict[str, Any], columns: dict[str, np.ndarray]) -> N
 def _restore_level(level: LevelRounds, name: str, columns: dict[str, np.ndarray], memory: dict[str, Any]) -> None:
     level.retained = _get_batch(columns, name)
     level.lost = _get_lost(columns, f"{name}.lost")
+    if f"{name}.repeated.start" in columns:
+        level.repeated = _get_lost(columns, f"{name}.repeated")
+        level.repeated_reads = memory["repeated_reads"]
     level.table.put(columns[f"{name}.table_key"], columns[f"{name}.table_version"])
     level.real_key = dict(memory["real_key"])
     for field in ("past", "unchecked_reads", "budget", "forgot_anything", "memory_ns", "left_out_txns"):

@@ -7,37 +7,18 @@ versions is left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import overload
 
 import numpy as np
 
-from mussurana.verifier.history import INITIAL, NO_VALUE, History, Ints, Kind
+from mussurana.verifier.history import INITIAL, NO_VALUE, History, Ints, Kind, Named
 from mussurana.verifier.rounds.batch import PAST_VERSION, Batch
 from mussurana.verifier.rounds.fences import UNKNOWN_EPOCH, Border, link
 from mussurana.verifier.rounds.lost import LostVersions
 from mussurana.verifier.rounds.table import VersionTable
-from mussurana.wire import FENCE_KEY
-
-
-class Named(Sequence[str]):
-    """Names that are made when somebody looks, since hardly any of them are ever shown."""
-
-    def __init__(self, ids: Ints, name: Callable[[int], str]) -> None:
-        self._ids, self._name = ids, name
-
-    def __len__(self) -> int:
-        return len(self._ids)
-
-    @overload
-    def __getitem__(self, at: int) -> str: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[str]: ...
-    def __getitem__(self, at: int | slice) -> str | Sequence[str]:
-        if isinstance(at, slice):
-            return Named(self._ids[at], self._name)
-        return self._name(int(self._ids[at]))
+from mussurana.verifier.rounds.xids import Flags, is_from_before
+from mussurana.wire import BEFORE_RECORDING, FENCE_KEY
 
 
 class VersionNames(dict[int, str]):
@@ -58,6 +39,7 @@ class Names:
     key: Callable[[int], str]
     session: Callable[[int], str]
     version: Callable[[int], str]
+    statement: Callable[[int, int], str]  # of a session, by its collector's number for it
 
 
 @dataclass(frozen=True)
@@ -72,14 +54,20 @@ class Window:
 
 
 def make_window(
-    batch: Batch, past: int, table: VersionTable, border: Border, lost: LostVersions, closed: list[int], names: Names
+    batch: Batch,
+    past: int,
+    table: VersionTable,
+    border: Border,
+    lost: LostVersions,
+    closed: list[int],
+    names: Names,
+    horizons: tuple[int, ...] = (),
 ) -> Window:
-    """`closed` are the keys that stand for closed ones; see `LevelRounds._closed`."""
+    """`closed` are the keys that stand for closed ones; see `LevelRounds._closed`. `horizons`: see `is_from_before`."""
     unchecked = 0
     batch = link(batch, border, lost)
     if len(lost):
-        is_linked = (batch.key == FENCE_KEY) & (batch.epoch != UNKNOWN_EPOCH)[batch.op_txn]
-        is_lost = lost.has(batch.seen) & ~is_linked
+        is_lost = lost_ops(batch, lost)
         unchecked = int(np.count_nonzero(is_lost))
         batch = batch.without_reads(is_lost)
     keys, key = np.unique(batch.key, return_inverse=True)
@@ -89,7 +77,13 @@ def make_window(
     is_read = batch.kind == Kind.READ
 
     def as_value(version: Ints) -> Ints:
-        return np.where((version == current) | (version == PAST_VERSION), INITIAL, version)
+        initial = (version == current) | (version == PAST_VERSION)
+        initial |= (current == BEFORE_RECORDING) & is_from_before(version, horizons)
+        return np.where(initial, INITIAL, version)
+
+    def statement(op: int) -> str:
+        txn = int(np.searchsorted(batch.op_start, op, side="right")) - 1
+        return names.statement(int(batch.session[txn]), int(batch.statement[op]))
 
     sessions, session = np.unique(batch.session, return_inverse=True)
     history = History(
@@ -110,6 +104,13 @@ def make_window(
         key_names=Named(keys, names.key),
         value_names=VersionNames(names.version),
         initial_names=Named(initial, lambda version: names.version(version) if version else ""),
+        statements=Named(range(len(batch.kind)), statement),
         past=past,
     )
     return Window(batch, past, keys, history, unchecked)
+
+
+def lost_ops(batch: Batch, lost: LostVersions) -> Flags:
+    """The operations that saw a lost version. Of fences that were linked it is certain whom they follow."""
+    is_linked = (batch.key == FENCE_KEY) & (batch.epoch != UNKNOWN_EPOCH)[batch.op_txn]
+    return np.asarray(lost.has(batch.seen) & ~is_linked)

@@ -1,0 +1,214 @@
+"""What proves nothing is left out, counted and told: by rounds, and by one check of the same fragments as a spool."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mussurana.verifier import Rejected, Settings, Unknown, check
+from mussurana.verifier.formats import load
+from mussurana.verifier.formats.spool import AMBIGUOUS_KEYS, CLOCKS_SET_BACK, STRANGE_READS
+from mussurana.verifier.history import History
+from mussurana.verifier.rounds import machine
+from mussurana.verifier.rounds.fragments import BadFragment
+from mussurana.verifier.rounds.machine import Verifier
+from mussurana.wire import segments
+from mussurana.wire.history_pb2 import Coverage, Fragment, Hello, Upload
+from tests.rounds.feeding import Wire, key
+
+SETTLED = 40_000
+
+
+class Both(Wire):
+    """Whatever is fed to the machine goes into a spool as well."""
+
+    def __init__(self, level: str, folder: Path) -> None:
+        super().__init__(level)
+        self.folder = folder
+
+    def send(self, collector: str, made: Fragment) -> None:
+        super().send(collector, made)
+        id = collector.encode() * 16
+        appender = segments.Appender(self.folder / f"{collector}-{made.sequence:08}", 1 << 20)
+        uploads = Upload(hello=Hello(protocol=1, collector=id, name=collector)), Upload(fragment=made)
+        appender.append([upload.SerializeToString() for upload in uploads])
+        appender.close()
+
+    def named(self, collector: str, name: str, number: str, *txns: str) -> None:
+        made = self.make(collector, *txns, settled=SETTLED, drawn=SETTLED)
+        made.key_name.add(key=key(number), name=name)
+        self.send(collector, made)
+
+    def spool(self) -> History:
+        return load(self.folder, "spool")
+
+    def left_out(self) -> dict[str, int]:
+        return {each.what: each.count for each in self.spool().left_out}
+
+    def restore(self) -> None:
+        levels = [level.settings for level in self.machine.levels]
+        self.machine = Verifier.from_state(levels, self.limits, self.machine.state())
+
+
+@pytest.mark.parametrize("level", ["strong-session-si", "generalized-si", "strong-si"])
+def test_a_row_of_a_tainted_table_that_comes_back_is_no_alarm(level: str, tmp_path: Path) -> None:
+    both = Both(level, tmp_path)
+    made = both.make("a")
+    made.key_name.add(key=key("x"), name="t/1")
+    made.coverage.add(table="t", shape="COPY", observed=Coverage.UNOBSERVED_WRITE, statement_count=1)
+    both.send("a", made)
+    both.feed("a", "0@1-5 x:=a1", "1@2-6 x:=a2<new")  # which overlap
+    assert both.round().verdict == "accepted"
+    assert not isinstance(check(both.spool(), Settings(level)).verdict, Rejected)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_two_rows_whose_names_have_one_hash_are_left_out(again: bool, tmp_path: Path) -> None:
+    both = Both("serializable", tmp_path)
+    both.named("a", "t/1", "x", "0 x:=a1<0")
+    if again:
+        both.round()
+        both.restore()
+    both.named("b", "t/2", "x", "0 x:=b1<0")
+    assert both.round().verdict == "accepted"
+    assert both.machine.gauges().unchecked_reads["colliding"] == (1 if again else 2)
+    both.restore()
+    both.feed("c", "0 x==0")
+    assert both.round().verdict == "accepted"
+    assert not isinstance(check(both.spool(), Settings("serializable")).verdict, Rejected)
+    assert both.left_out()[AMBIGUOUS_KEYS] == 3
+
+
+def test_too_many_keys_with_two_names_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(machine, "COLLIDING_KEYS_MAX", 1)
+    both = Both("serializable", tmp_path)
+    both.named("a", "t/1", "x")
+    both.named("a", "t/2", "x")
+    both.named("a", "t/3", "x")  # the same one
+    both.named("a", "u/1", "y")
+    made = both.make("a", "0 y:=a1")
+    made.key_name.add(key=key("y"), name="u/2")
+    with pytest.raises(BadFragment, match="key_name: too many keys have two names"):
+        both.send("a", made)
+
+
+def test_a_name_of_the_fence_row_says_nothing(tmp_path: Path) -> None:
+    both = Both("serializable", tmp_path)
+    both.named("a", "one", "f", "0 f:=a1<0")
+    both.named("a", "other", "f", "0 f:=a2<a1", "1 f:=a3<a1")
+    assert both.round().verdict == "rejected"
+    assert isinstance(check(both.spool(), Settings("serializable")).verdict, Rejected)
+
+
+@pytest.mark.parametrize("first", ["is retained", "is forgotten"])
+def test_a_version_that_was_written_twice_and_read_is_unknown(first: str, tmp_path: Path) -> None:
+    both = Both("serializable", tmp_path)
+    both.feed("a", "0 x:=a1", drawn=10)
+    if first == "is forgotten":
+        for _ in range(3):
+            both.fence("a", 0)
+        both.round()
+        assert both.retained == 0
+        both.restore()
+    both.feed("a", "0 x:=a1", "0 y:=a2", drawn=10)
+    both.fence("b", 0)
+    both.feed("b", "0 x==a1 y==0")
+    told = both.round()
+    assert told.verdict == "unknown"
+    assert "several transactions wrote" in told.reason
+    assert both.machine.gauges().unchecked_reads["repeated"] > 0
+    verdict = check(both.spool(), Settings("serializable")).verdict
+    assert isinstance(verdict, Unknown)
+    assert "several transactions wrote" in verdict.reason
+    both.restore()
+    both.feed("b", "0 x==a1")
+    assert both.round().verdict == "unknown"
+
+
+def test_who_reads_a_version_twice_written_when_one_writer_is_forgotten_is_unknown(tmp_path: Path) -> None:
+    both = Both("serializable", tmp_path)
+    both.feed("a", "0 x:=a1", "1 x:=a1")
+    both.round()
+    both.fence("a", 0, 0, 0)
+    both.round()
+    both.feed("b", "0 x==a1")
+    assert both.round().verdict == "unknown"
+    assert isinstance(check(both.spool(), Settings("serializable")).verdict, Unknown)
+
+
+@pytest.mark.parametrize("level", ["strict-serializable", "strong-si"])
+def test_a_transaction_whose_clock_went_back_has_no_times(level: str, tmp_path: Path) -> None:
+    both = Both(level, tmp_path)
+    both.feed("a", "0@20-21 x:=a1", "1@6-5 x==a1")
+    assert both.round().verdict == "accepted"
+    assert both.machine.gauges().clocks_set_back == 1
+    assert not isinstance(check(both.spool(), Settings(level)).verdict, Rejected)
+    assert both.left_out() == {CLOCKS_SET_BACK: 1}
+
+
+def with_horizon(both: Both, collector: str, horizon: int, *txns: str) -> None:
+    made = both.make(collector, *txns)
+    made.xid_horizon = horizon
+    both.send(collector, made)
+
+
+def test_rows_from_before_recording_have_their_initial_version(tmp_path: Path) -> None:
+    """Versions without a letter are the database's own ids."""
+    both = Both("serializable", tmp_path)
+    with_horizon(both, "a", 100, "0 x==40", "0 x:=200<40", "1 y==41")
+    assert both.round().verdict == "accepted"
+    assert both.machine.gauges().waiting == 0
+    assert not both.machine.gauges().unchecked_reads["lost"]
+    both.restore()
+    with_horizon(both, "a", 100, "1 x:=201<40")
+    assert both.round().verdict == "rejected"  # two replaced the same
+    assert isinstance(check(both.spool(), Settings("serializable")).verdict, Rejected)
+
+
+def test_a_row_with_two_versions_from_before_recording_is_left_out(tmp_path: Path) -> None:
+    both = Both("serializable", tmp_path)
+    with_horizon(both, "a", 100, "0 x==40 x:=200<40")
+    both.round()
+    both.restore()
+    with_horizon(both, "a", 100, "1 x:=201<41")
+    assert both.round().verdict == "accepted"
+    assert both.machine.gauges().unchecked_reads["lost"] == 1
+    assert not isinstance(check(both.spool(), Settings("serializable")).verdict, Rejected)
+    assert both.left_out()[STRANGE_READS] == 3
+
+
+def test_who_began_to_record_earlier_may_have_written_what_others_take_for_initial(tmp_path: Path) -> None:
+    both = Both("serializable", tmp_path)
+    with_horizon(both, "a", 100, "0 x==80", "1 y==0")
+    assert both.round().verdict == "accepted"
+    with_horizon(both, "b", 70, "0 y:=79 x:=80<40", "1 x==0")
+    assert both.round().verdict == "accepted"
+    assert not isinstance(check(both.spool(), Settings("serializable")).verdict, Rejected)
+
+
+def test_nobody_is_believed_to_be_initial_while_somebody_records_other_versions(tmp_path: Path) -> None:
+    both = Both("serializable", tmp_path)
+    with_horizon(both, "a", 100, "0 x==40")
+    both.feed("b", "0 y:=b1")
+    with_horizon(both, "a", 100, "1 x==41")
+    assert both.round().verdict == "accepted"
+    assert both.machine.gauges().waiting == 2  # for whoever wrote them
+    assert both.left_out() == {STRANGE_READS: 2}
+
+
+def test_all_operations_that_are_shown_of_a_long_transaction_have_their_sql(tmp_path: Path) -> None:
+    both = Both("serializable", tmp_path)
+    others = " ".join(f"{name}==0" for name in "abcdeghijklmnopqrst")
+    made = both.make("a", f"0 {others} x==0 y:=a1", f"1 {others} y==0 x:=a2")
+    numbers = [*range(1, 22)] * 2
+    made.op_statement = b"".join(number.to_bytes(4, "little") for number in numbers)
+    for number in range(1, 22):
+        made.statement.add(number=number, text=f"SQL {number}")
+    both.send("a", made)
+    told = both.round().violations[0].counterexample
+    verdict = check(both.spool(), Settings("serializable")).verdict
+    assert isinstance(verdict, Rejected)
+    for counterexample in (told, verdict.counterexample):
+        shown = [[operation.statement for operation in txn.operations] for txn in counterexample.transactions]
+        assert shown == [["SQL 20", "SQL 21"], ["SQL 20", "SQL 21"]]
