@@ -178,9 +178,13 @@ def test_rows_that_wait_are_bounded_too(
             txn = session.begin()
             txn.rows += 400
             session.end(txn, COMMITTED)
-        assert recorder.metrics.txns_lost == 7
+        assert recorder.metrics.txns_lost == 8
     assert recorder.flush(5)
     assert recorder.queued_rows == 0
+    txn = session.begin()
+    txn.rows += 1001
+    session.end(txn, COMMITTED)  # too many by themselves
+    assert recorder.metrics.txns_lost == 9
 
 
 def test_a_full_spool_drops_the_newest_and_declares_it(make_recorder: Callable[..., Recorder], spool: Path) -> None:

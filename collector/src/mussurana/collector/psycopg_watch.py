@@ -69,9 +69,6 @@ RETRY_NS = 60_000_000_000
 
 NEVER_NS = 1 << 63
 
-RESULT_ROWS_MAX = 100_000
-"""A result of more rows is read at once rather than kept: it would fill the memory until the background gets to it."""
-
 XID_HORIZON = b"SELECT pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())::pg_catalog.text"
 """All transactions of the database with smaller ids have ended."""
 

@@ -381,7 +381,7 @@ class Recorder:
         if self._take_as_numbers(txn):
             return
         queue = self.queue
-        if len(queue) >= self._queue_txns_max or self.queued_rows >= self._queue_rows_max:
+        if len(queue) >= self._queue_txns_max or self.queued_rows + txn.rows > self._queue_rows_max:
             self._lose(txn, "queue full")
             return
         if self.background is None or self.is_closed:
