@@ -46,13 +46,10 @@ def defined() -> list[str]:
     names = [node.name for _, node in nodes() if isinstance(node, kinds)]
     for tree in trees().values():
         for node in tree.body:
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target] if is_named(node) else []
+            targets = list(node.targets) if isinstance(node, ast.Assign) else []
+            targets += [node.target] if isinstance(node, ast.AnnAssign) else []
             names += [target.id for target in targets if isinstance(target, ast.Name)]
     return names
-
-
-def is_named(node: ast.stmt) -> bool:
-    return isinstance(node, ast.AnnAssign)
 
 
 def test_a_class_name_occurs_once() -> None:
