@@ -6,7 +6,7 @@ With the real machine and its usual limits, and a clock that hours are added to.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from mussurana.verifier.daemon import service
 from mussurana.verifier.daemon.clock import Clock
 from mussurana.verifier.daemon.configured import load
 from mussurana.verifier.daemon.journal import Journal, Step
-from mussurana.verifier.daemon.log import FRAGMENT, RESUMED, Entry, Tail
+from mussurana.verifier.daemon.log import FRAGMENT, RESUMED, Entry, IngestLog, Tail
 from mussurana.wire.history_pb2 import Fragment
 from mussurana.wire.segments import Position, Record
 from tests.daemon.collector import TestCollector
@@ -113,6 +113,50 @@ def test_what_sessions_did_while_the_disk_was_full_is_verified(data: Path, hours
             late.wait_durable(application.sequence)
         application.go_on(daemon)
         assert_all_is_verified(data, daemon, application.txns)
+
+
+def test_what_sessions_did_before_and_after_the_clock_was_set_forward_is_verified(data: Path, hours: list[int]) -> None:
+    """Nobody sends anything while the time goes by, and rounds go on."""
+    application = Application()
+    with running(data, MACHINE) as daemon:
+        application.go_on(daemon)
+        with application.connected(daemon) as (early, late):
+            for _ in range(2):
+                made = application.work(100)
+                early.send(made[0])  # who has read from the other process, and waits for it now
+                early.wait_durable(application.sequence)
+                hours.append(1)
+                time.sleep(0.6)  # for rounds that are due
+                late.send(made[1])
+                late.wait_durable(application.sequence)
+                until(lambda: is_verified(daemon), 60)
+        application.go_on(daemon)
+        assert_all_is_verified(data, daemon, application.txns)
+        assert daemon.service.metrics.clock_leaps._value.get() == 2
+    for path in (data / "checkpoints").iterdir():
+        path.unlink()
+    with running(data, MACHINE) as daemon:
+        until(lambda: is_verified(daemon), 60)
+        assert daemon.service.board.progress.differences == 0
+
+
+def test_an_interruption_that_comes_while_another_one_ends_is_not_forgotten(tmp_path: Path) -> None:
+    log = IngestLog(tmp_path / "log")
+    log.commit([Entry(FRAGMENT, b"c" * 16, 1, 1, b"")])
+    log.interrupt()
+    commit = log.commit
+
+    def interrupted(entries: Sequence[Entry]) -> None:
+        commit(entries)
+        log.commit = commit  # type: ignore[method-assign]
+        log.interrupt()
+
+    log.commit = interrupted  # type: ignore[method-assign]
+    log.resume(2)
+    assert log.is_interrupted
+    log.resume(3)
+    assert not log.is_interrupted
+    assert kinds(tmp_path) == [FRAGMENT, RESUMED, RESUMED]
 
 
 def test_a_new_log_has_not_been_interrupted(data: Path) -> None:

@@ -23,6 +23,7 @@ ALERTS = {
     "MussuranaLagHigh",
     "MussuranaStalled",
     "MussuranaHistoryGap",
+    "MussuranaPartFailed",
     "MussuranaCollectorSilent",
     "MussuranaUnobservedStatements",
 }

@@ -290,14 +290,16 @@ def test_strange_ids_and_names_stay_data(tmp_path: Path) -> None:
 # Limits
 
 
-def test_too_many_connections_are_cut_off_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_comes_when_all_places_are_taken_gets_that_of_whoever_has_said_nothing_for_longest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(http, "CONNECTIONS_MAX", 2)
     server = HttpServer("127.0.0.1:0", Metrics(["serializable"]), lambda: "")
     server.start()
     held = [socket.create_connection(("127.0.0.1", server.port), timeout=10) for _ in range(3)]
-    assert held[2].recv(1) == b"", "the third is closed"
-    held[0].sendall(b"GET /-/healthy HTTP/1.1\r\nHost: x\r\n\r\n")
-    assert held[0].recv(100).startswith(b"HTTP/1.1 200")
+    assert held[0].recv(1) == b"", "the first is closed"
+    held[2].sendall(b"GET /-/healthy HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert held[2].recv(100).startswith(b"HTTP/1.1 200")
     server.close()
     assert held[1].recv(1) == b"", "the end of the server is the end of its connections"
     for each in held:

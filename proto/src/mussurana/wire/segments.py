@@ -121,7 +121,7 @@ class Appender:
             written = 0
             while written < len(content):
                 written += self._file.write(memoryview(content)[written:])
-        except OSError:
+        except BaseException:  # also where the thread is ended, and another one goes on
             os.ftruncate(self._file.fileno(), self.size)
             self._file.seek(self.size)
             raise

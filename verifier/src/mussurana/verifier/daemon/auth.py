@@ -22,6 +22,9 @@ ROLES = ("ingest", "query")
 TOKEN_CHARACTERS_MIN = 16
 """A shorter one can be guessed. `openssl rand -hex 32` makes a good one."""
 
+OPEN_STREAMS_MAX = 100
+"""Streams that need no token (watching health, reflection), of all callers together: each keeps its connection open."""
+
 _ROLE_OF_SERVICE = {"mussurana.v1.Ingest": "ingest", "mussurana.v1.Query": "query"}
 _BEARER = "Bearer "
 
@@ -72,6 +75,7 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc, unused-ignore]
 
     def __init__(self, tokens: Callable[[], Tokens | None], metrics: Metrics) -> None:
         self._tokens, self._metrics = tokens, metrics
+        self._open_streams = 0
 
     async def intercept_service(
         self,
@@ -81,7 +85,11 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc, unused-ignore]
         handler = await continuation(handler_call_details)
         tokens = self._tokens()
         role = _ROLE_OF_SERVICE.get(handler_call_details.method.split("/")[1])
-        if handler is None or tokens is None or role is None:
+        if handler is None:
+            return None
+        if role is None:
+            return self._bounded(handler) if handler.response_streaming else handler
+        if tokens is None:
             return handler
         metadata = dict(handler_call_details.invocation_metadata or ())
         given = metadata.get("authorization", "")
@@ -90,6 +98,29 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc, unused-ignore]
             return handler
         self._metrics.fragments_refused.labels("authentication").inc()
         return _refusal(handler, f"this needs a bearer token for {role} in the metadata `authorization`")
+
+    def _bounded(self, handler: Any) -> Any:
+        """The same, for so many at the same time."""
+        answer = handler.stream_stream or handler.unary_stream
+
+        async def bounded(request: object, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+            if self._open_streams >= OPEN_STREAMS_MAX:
+                await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{OPEN_STREAMS_MAX} such streams are open")
+            self._open_streams += 1
+            try:
+                answers = answer(request, context)
+                if hasattr(answers, "__aiter__"):
+                    async for each in answers:
+                        await context.write(each)
+                else:
+                    await answers
+            finally:
+                self._open_streams -= 1
+
+        kind = (
+            grpc.stream_stream_rpc_method_handler if handler.request_streaming else grpc.unary_stream_rpc_method_handler
+        )
+        return kind(bounded, handler.request_deserializer, handler.response_serializer)
 
 
 def _refusal(handler: Any, message: str) -> Any:

@@ -64,7 +64,14 @@ class Checkpointing:
         except OSError as error:
             self._metrics.checkpoint_failures.inc()
             logger.error("no checkpoint: %s", error.strerror or error, extra={"event": "checkpoint_failed"})
+        except Exception:  # verification goes on without; the next one may be better
+            self._metrics.checkpoint_failures.inc()
+            logger.exception("no checkpoint", extra={"event": "checkpoint_failed"})
         self._writing = None
+
+    def newest(self) -> Checkpoint | None:
+        """The last one that is whole, read from the disk. Not while one is being written."""
+        return self._checkpoints.load()
 
     def close(self) -> None:
         self._writer.shutdown()

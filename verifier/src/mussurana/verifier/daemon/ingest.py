@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import grpc
@@ -45,6 +46,9 @@ SILENT_NS_MAX = 86_400 * 1_000_000_000
 
 WRITE_SECONDS_MAX = 2.0
 """For a last acknowledgement to be written: longer than that takes a collector that does not read."""
+
+HELLO_SECONDS_MAX = 10.0
+"""From the begin of a stream to its Hello, which a collector sends at once."""
 
 LOOK_SECONDS = 0.01
 """Between looks whether there is room again."""
@@ -110,6 +114,7 @@ class Ingest:
             for id, last in sequences.items()
         }
         self._streams: set[Stream] = set()
+        self._greeting = 0  # streams that have not said Hello yet
         self._waiting = ""
         self._closing = False
         self._loop = asyncio.get_running_loop()
@@ -182,6 +187,7 @@ class Ingest:
             welcome = Welcome(protocol=PROTOCOL, durable_sequence=link.durable, window_bytes=self.window_bytes)
             await context.write(Download(welcome=welcome))
             acknowledging = asyncio.create_task(self._acknowledge(context, link, stream))
+            acknowledging.add_done_callback(partial(_end_with, stream))
             while (content := await self._next(context, link, stream)) is not None:
                 self._take(link, content)
             while link.durable < link.received and not stream.ended.done():
@@ -212,7 +218,17 @@ class Ingest:
     async def _hello(self, context: grpc.aio.ServicerContext[Any, Any], stream: Stream) -> Hello:
         if self._closing:
             raise Refused(Status.UNAVAILABLE, "", "the verifier is shutting down")
-        content = await _read(context, stream)
+        if self._greeting >= self._collectors_max:
+            message = f"{self._greeting} streams have not said Hello yet, and no more are taken"
+            raise Refused(Status.RESOURCE_EXHAUSTED, "capacity", message)
+        late = f"no Hello within {HELLO_SECONDS_MAX:g} s"
+        deadline = self._loop.call_later(HELLO_SECONDS_MAX, stream.end, Status.DEADLINE_EXCEEDED, "late", late)
+        self._greeting += 1
+        try:
+            content = await _read(context, stream)
+        finally:
+            self._greeting -= 1
+            deadline.cancel()
         upload = _parsed(content if content is not None else b"")
         if not upload.HasField("hello"):
             raise Refused(Status.INVALID_ARGUMENT, "garbage", "the first message of a stream is a Hello")
@@ -309,6 +325,8 @@ class Ingest:
         link.pending_bytes += len(entry.content)
 
         def done() -> None:
+            if entry.sequence <= link.durable:
+                return  # told before, by a committer that failed in between and began again
             link.durable = link.info.durable_sequence = entry.sequence
             link.pending_bytes -= len(entry.content)
             if link.stream:
@@ -351,6 +369,12 @@ async def _read(context: grpc.aio.ServicerContext[Any, Any], stream: Stream) -> 
         raise stream.ended.result()
     content: Any = reading.result()
     return None if content is grpc.aio.EOF else bytes(content)
+
+
+def _end_with(stream: Stream, acknowledging: asyncio.Task[None]) -> None:
+    """A stream on which nothing is acknowledged any more ends, and the collector comes back."""
+    if not acknowledging.cancelled() and acknowledging.exception() is not None:
+        stream.end(Status.UNAVAILABLE, "", "acknowledgements could not be sent")
 
 
 def _parsed(content: bytes) -> Upload:

@@ -172,7 +172,7 @@ class Journal:
         self._appender.append([step.to_bytes()])
         try:
             self._appender.sync()
-        except OSError:
+        except BaseException:  # also where the thread is ended, and another one goes on
             self._appender.abandon()
             raise
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 import struct
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -100,13 +101,27 @@ class IngestLog:
         # What a process wrote and did not sync before it was killed is read from now on, so it has to be made durable.
         self._appender.sync()
         self.durable = self._appender.end
-        self.is_interrupted = len(self.sequences) > 0  # nobody can have been heard since the last record
+        # Interruptions are counted: one that comes while the end of another is being noted must not be forgotten.
+        self._interruptions = int(len(self.sequences) > 0)  # nobody can have been heard since the last record
+        self._resumed = 0
+        self._interrupting = threading.Lock()
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether nobody could be heard for a while, and the log does not say so yet."""
+        return self._interruptions != self._resumed
+
+    def interrupt(self) -> None:
+        """Nobody could be heard until now. From any thread; `resume` has to follow before anything else is appended."""
+        with self._interrupting:
+            self._interruptions += 1
 
     def resume(self, now_ns: int) -> None:
         """After an interruption, note that collectors are heard again. If it raises OSError they are not."""
-        if self.is_interrupted:
+        interruptions = self._interruptions
+        if interruptions != self._resumed:
             self.commit([Entry.resumed(now_ns)])
-            self.is_interrupted = False
+            self._resumed = interruptions
 
     def commit(self, entries: Sequence[Entry]) -> None:
         """Append and sync. If it raises OSError none of them is durable, and they can be committed again."""
@@ -118,7 +133,7 @@ class IngestLog:
                 write_index(self.directory, before, self.sequences)
         try:
             self._appender.sync()
-        except OSError:
+        except BaseException:  # also where the thread is ended, and another one goes on
             self._appender.abandon()
             raise
         for entry in entries:

@@ -25,12 +25,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from mussurana.verifier.daemon.statements import Statements
+from mussurana.verifier.daemon.workers import NAMES as WORKERS
 from mussurana.verifier.rounds.outcome import RoundOutcome
 from mussurana.wire.history_pb2 import Coverage, Fragment
 
 VERDICTS = ("accepted", "rejected", "unknown")
 PHASES = ("admit", "build", "prune", "solve", "explain", "forget", "total")
-REFUSALS = ("authentication", "protocol", "garbage", "sequence", "capacity", "superseded")
+REFUSALS = ("authentication", "protocol", "garbage", "sequence", "capacity", "superseded", "late")
 GAP_CAUSES = ("declared", "damaged", "not understood", "not kept")
 ANOMALIES = (
     "aborted read",
@@ -176,6 +177,14 @@ class Metrics:
         self.journal_failures = count("journal_failures", "Attempts to write the journal that failed.")
         self.checkpoint_failures = count("checkpoint_failures", "Checkpoints that could not be written.")
         self.webhook_deliveries = count("webhook_deliveries", "Attempts to call the webhook.", result=("ok", "failed"))
+        self.worker_failures = count(
+            "worker_failures", "Threads and tasks of the daemon that ended by mistake and began again.", worker=WORKERS
+        )
+        self.clock_leaps = count(
+            "clock_leaps",
+            "How often nobody could be heard for a while: the process was stopped, its machine slept, or its clock was "
+            "set forward.",
+        )
         self.unobserved_statements = count(
             "unobserved_statements",
             "Statements that collectors could not or not fully see.",

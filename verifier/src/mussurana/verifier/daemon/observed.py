@@ -29,7 +29,11 @@ def machine_metrics(service: Service, levels: Sequence[str]) -> Iterator[Metric]
     yield gauge(
         "mussurana_verification_running",
         "Whether transactions are verified: 0 after an error in the machine, or while the journal cannot be written.",
-        float(progress.state in ("catching up", "verifying") and not progress.trouble),
+        float(
+            progress.state in ("catching up", "verifying")
+            and not progress.trouble
+            and not service.verification.worker.trouble
+        ),
     )
     yield gauge(
         "mussurana_verification_heartbeat_timestamp_seconds",

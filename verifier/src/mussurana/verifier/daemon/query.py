@@ -55,7 +55,7 @@ class Query:
             version=version("mussurana-verifier"),
             uptime_seconds=monotonic() - service.started,
             state=progress.state,
-            trouble=[trouble for trouble in (service.not_ready(), progress.trouble) if trouble],
+            trouble=service.troubles(),
             lag_seconds=service.verification.lag_seconds(),
             log_behind_bytes=service.verification.behind_bytes(),
             log_bytes=service.log.size_bytes(),

@@ -1,9 +1,8 @@
 """The daemon as a whole: puts its parts together, starts and ends them in the right order, and minds the signals.
 
-The main thread runs the event loop with gRPC. Other threads: commit (log), verify (machine, journal, checkpoints),
-http (one per connection), sampler (for the web page), webhook. At start everything that is needed to take fragments
-comes first; the machine, which may have to be compiled and has the log since the last checkpoint before it, catches up
-in its own thread.
+The main thread runs the event loop with gRPC. `workers.py` lists the other threads and the tasks that run for as long
+as the daemon does, and watches them. At start everything that is needed to take fragments comes first; the machine,
+which may have to be compiled and has the log since the last checkpoint before it, catches up in its own thread.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import asyncio
 import fcntl
 import logging
 import os
+import resource
 import signal
 from collections.abc import Callable
 from contextlib import suppress
@@ -51,16 +51,28 @@ from mussurana.verifier.daemon.violations import Violations
 from mussurana.verifier.daemon.web.access import Access
 from mussurana.verifier.daemon.web.site import Site
 from mussurana.verifier.daemon.webhook import Webhook
+from mussurana.verifier.daemon.workers import TaskWorker, Workers
 
 SERVER_OPTIONS = [
     ("grpc.max_receive_message_length", FRAGMENT_BYTES_MAX),
     ("grpc.so_reuseport", 0),  # a second daemon on the same port is a mistake
+    # Who connects has to get through TLS and the beginning of HTTP/2 in this time, and then has to call something: a
+    # connection without a call is of no use to anybody. The longest way, a collector's, is open for as long as it runs.
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.max_connection_idle_ms", 30_000),
+    ("grpc.max_concurrent_streams", 100),  # on one connection; a collector needs one
     # A collector whose machine is gone must not count as connected for ever.
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
 ]
+FILES_WANTED = 65_536
+"""File descriptors that the daemon asks the system for, if it may have so many: each connection takes one."""
+
+FILES_RESERVED = 512
+"""Of them, those that are not for gRPC: connections over HTTP, the log, checkpoints, the journal, libraries."""
+
 STOP_SECONDS = 2.0
 """For streams to be told that the daemon ends."""
 
@@ -154,15 +166,31 @@ class Service:
         self._tokens = _tokens(config)
         self._certificates = _certificates(config)
         self._health = health.aio.HealthServicer()
-        self._supervisor = Notifier()
         self._address = ""
         self._serving = False
         self.stopping = asyncio.Event()
+        self._supervisor = Notifier()
+        self.workers = Workers(
+            [
+                self.committer.worker,
+                self.verification.worker,
+                self.webhook.worker,
+                self.site.sampler.worker,
+                *([self.http.worker] if self.http else []),
+                TaskWorker("ingest", self.ingest.watch),
+                TaskWorker("health", self._watch_health),
+                *([TaskWorker("systemd", self._supervisor.keep_alive)] if self._supervisor.watchdog_seconds else []),
+            ],
+            lambda name: self.metrics.worker_failures.labels(name).inc(),
+        )
+        self.clock.leapt = self._leapt
         self.has_ended = True  # unless a thread is still at work, which only the end of the process ends
 
     async def run(self, ready: Callable[[str, int], None] = lambda ingest, http: None) -> None:
         """Serve until `stopping` is set, then end in order. `ready` is told the address and the port that are used."""
-        server = grpc.aio.server(interceptors=[Guard(lambda: self._tokens, self.metrics)], options=SERVER_OPTIONS)
+        connections_max = _connections_max(self.config.ingest.collectors_max)
+        options = [*SERVER_OPTIONS, ("grpc.max_allowed_incoming_connections", connections_max)]
+        server = grpc.aio.server(interceptors=[Guard(lambda: self._tokens, self.metrics)], options=options)
         server.add_generic_rpc_handlers((self.ingest.handler(), self.query.handler()))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         reflection.enable_server_reflection(
@@ -184,15 +212,21 @@ class Service:
         )
         ready(address, self.http.port if self.http else 0)
         self._supervisor.ready(f"collectors connect to {address}")
-        watching = [
-            asyncio.create_task(each)
-            for each in (self.ingest.watch(), self._watch_health(), self._supervisor.keep_alive())
-        ]
+        tasks = [worker for worker in self.workers.all if isinstance(worker, TaskWorker)]
+        for worker in tasks:
+            worker.start()
+        watching = asyncio.create_task(self.workers.watch())
+        stopping = asyncio.create_task(self.stopping.wait())
         try:
-            await self.stopping.wait()
+            # Without anybody who watches, it is better to end and to be started again.
+            await asyncio.wait({watching, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if watching.done():
+                watching.result()
         finally:
-            for task in watching:
-                task.cancel()
+            watching.cancel()
+            stopping.cancel()
+            for worker in tasks:
+                worker.end()
             await self._end(server)
 
     async def _end(self, server: grpc.aio.Server) -> None:
@@ -239,7 +273,21 @@ class Service:
         """Why fragments are not taken and acknowledged at the moment; empty if they are."""
         if not self._serving:
             return "starting or ending"
+        if self.committer.worker.is_down:
+            return self.committer.worker.trouble or "nothing is being acknowledged at the moment"
         return self.committer.trouble
+
+    def troubles(self) -> list[str]:
+        """What keeps the daemon from working as it should, in sentences."""
+        said = [self.not_ready(), self.board.progress.trouble, *self.workers.troubles()]
+        return list(dict.fromkeys(filter(None, said)))
+
+    def _leapt(self, seconds: float) -> None:
+        """From any thread, inside the clock. Collectors get the time back: see `Verifier.resume`."""
+        self.metrics.clock_leaps.inc()
+        logger.warning("nobody could be heard for %.1f s", seconds, extra={"event": "clock_leapt"})
+        if len(self.log.sequences):
+            self.log.interrupt()
 
     def _must_wait(self) -> str:
         if self.committer.trouble:
@@ -256,6 +304,7 @@ class Service:
             for service in (health.OVERALL_HEALTH, SERVICE):
                 await self._health.set(service, status)
             await self._health.set(QUERY_SERVICE, serving)
+            self.clock.now_ns()  # asked so often, it notices when nobody could ask
             await asyncio.sleep(HEALTH_SECONDS)
 
     def _add_port(self, server: grpc.aio.Server) -> str:
@@ -291,6 +340,29 @@ def _certificates(config: Config) -> Certificates | None:
         return Certificates(tls.certificate_file, tls.key_file, tls.client_authority_file)
     except TlsError as error:
         raise StartError(f"tls: {error}") from None
+
+
+def _connections_max(collectors_max: int) -> int:
+    """How many may be connected over gRPC, with or without having said anything: collectors, twice when they all come
+    back at once, and those who ask. Whatever strangers do, files can still be opened."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    infinite = resource.RLIM_INFINITY
+    wanted = FILES_WANTED if hard == infinite else min(FILES_WANTED, hard)
+    if soft != infinite and soft < wanted:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
+    files = FILES_WANTED if soft == infinite else soft
+    connections_max = max(1, min(2 * collectors_max + 100, files - FILES_RESERVED))
+    if connections_max < collectors_max:
+        logger.warning(
+            "the system allows %d files, so at most %d connections are taken, and not the %d of ingest.collectors_max",
+            files,
+            connections_max,
+            collectors_max,
+            extra={"event": "few_files"},
+        )
+    return connections_max
 
 
 def _locked(data: Path) -> int:

@@ -4,8 +4,8 @@ What a step found is journaled first. After a start the steps in the journal tha
 again at their places in the log; they were made known before, so they are only compared. If they differ (the log was
 damaged in between, or the program is another one) what was said stands, what is new is added, and it is counted.
 
-An error in the machine stops verification for good, with the reason where everybody looks. Fragments are taken in
-either way.
+An error in the machine stops verification, with the reason where everybody looks. Then it begins again from the last
+checkpoint, as after a restart of the daemon. Fragments are taken in either way.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ from mussurana.verifier.daemon.checkpoint import Checkpoint
 from mussurana.verifier.daemon.checkpointing import Checkpointing
 from mussurana.verifier.daemon.clock import Clock
 from mussurana.verifier.daemon.feed import Feeder
+from mussurana.verifier.daemon.gaps import Gaps
 from mussurana.verifier.daemon.journal import Journal, Round, Step, difference, violation_json
 from mussurana.verifier.daemon.log import START, Entry, IngestLog, Tail
 from mussurana.verifier.daemon.machine import Machine, MachineFactory
 from mussurana.verifier.daemon.metrics import Metrics
 from mussurana.verifier.daemon.sequences import Sequences
 from mussurana.verifier.daemon.tell import Stopped, Teller
+from mussurana.verifier.daemon.workers import Worker
 from mussurana.verifier.rounds.outcome import RoundOutcome
 from mussurana.wire.segments import Damage, Position, Record, segment_numbers
 
@@ -63,8 +65,20 @@ class Verification:
     ) -> None:
         """Starts from the checkpoint, if there is one. `refuse` is as in `Feeder`."""
         self._make_machine, self._levels, self._log, self._journal = make_machine, levels, log, journal
-        self._checkpoint, self._checkpointing, self._teller = checkpoint, checkpointing, teller
+        self._checkpointing, self._teller = checkpointing, teller
         self._board, self._clock, self._metrics, self._refuse = board, clock, metrics, refuse
+        self._wake = threading.Event()
+        self._closing = threading.Event()
+        self._drain_until = 0.0
+        self._unverified: list[int] = []  # when each fragment without a verdict was closed; replaced, never emptied
+        self._place(checkpoint)
+        self._is_begun = False
+        self.worker = Worker("verify", self._run)
+
+    def _place(self, checkpoint: Checkpoint | None) -> None:
+        """Where verification goes on from."""
+        log = self._log
+        self._checkpoint = checkpoint
         self._tail = Tail(log.directory, checkpoint.log if checkpoint else START)
         self._fed_to = self._tail.position
         self._step = checkpoint.step if checkpoint else 0
@@ -74,14 +88,10 @@ class Verification:
         self._received_ns = 0
         self._quiet: list[tuple[Position, int]] = []
         self._looked_at = 0.0
-        self._unverified: list[int] = []  # when each fragment without a verdict was closed; replaced, never emptied
-        self._wake = threading.Event()
-        self._closing = threading.Event()
-        self._drain_until = 0.0
-        self._thread = threading.Thread(target=self._run, name="verify", daemon=True)
+        self._unverified = []
 
     def start(self) -> None:
-        self._thread.start()
+        self.worker.start()
 
     def wake(self) -> None:
         """There is more in the log. From any thread."""
@@ -93,12 +103,12 @@ class Verification:
         Returns whether it has ended. A machine that is being compiled, or a long search, is not waited for; whatever is
         not in the last checkpoint will be verified again.
         """
+        self.worker.end()
         self._drain_until = monotonic() + drain_seconds
         self._teller.give_up_after(drain_seconds)
         self._closing.set()
         self._wake.set()
-        self._thread.join(drain_seconds + END_SECONDS)
-        if self._thread.is_alive():
+        if not self.worker.join(drain_seconds + END_SECONDS):
             logger.warning("ended in the middle of a round", extra={"event": "verification_abandoned"})
             return False
         self._checkpointing.close()
@@ -125,19 +135,29 @@ class Verification:
 
     def _run(self) -> None:
         try:
+            if self._is_begun:
+                self._begin_again()
+            self._is_begun = True
             feeder = self._prepared()
             self._take_again(feeder)
             self._go_on(feeder)
             self._drain(feeder)
         except Stopped:
             logger.warning("stopped before everything could be written", extra={"event": "verification_stopped"})
-        except Exception as error:
-            logger.exception("verification has stopped", extra={"event": "verification_failed"})
+        except BaseException as error:  # whatever it is, it is said, and the worker begins again
             self._say(state="stopped", trouble=f"verification has stopped: {type(error).__name__}: {error}")
-            return
+            raise
         self._say(state="stopped")
 
     # Starting
+
+    def _begin_again(self) -> None:
+        """After an error. What has been told since the checkpoint is in the journal, and is compared."""
+        self._checkpointing.finish(wait=True)
+        self._board.gaps = Gaps()  # those since the checkpoint are found again
+        self._tail.close()
+        self._place(self._checkpointing.newest())
+        self._say(trouble="")
 
     def _prepared(self) -> Feeder:
         checkpoint = self._checkpoint
@@ -252,8 +272,9 @@ class Verification:
         Who is silent, and who has waited for too long, is a matter of when things were received. A machine that is
         minutes behind and goes by the clock would take every session for silent, and leave out what it did.
         """
-        is_behind = self._log.is_interrupted or self._fed_to < self._log.durable
-        now_ns = self._received_ns if is_behind else self._clock.now_ns()
+        now_ns = self._clock.now_ns()  # before it is asked whether the log is interrupted: the clock may find out
+        if self._log.is_interrupted or self._fed_to < self._log.durable:
+            now_ns = self._received_ns
         self._machine_ns = max(self._machine_ns + 1, now_ns)
         return self._machine_ns
 

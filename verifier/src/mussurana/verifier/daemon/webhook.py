@@ -3,6 +3,7 @@
 At least once, also across restarts: the place in the store of violations up to which all were delivered is kept in a
 file, and moves only after an answer 2xx. A violation may come twice, and has the same id then. Other answers and failed
 connections are tried again, after 1 s, 2 s, 4 s and so on up to a limit, for as long as the violation is stored.
+`post.py` has one attempt: whatever the other side does, it is over in time.
 
 With a secret, the header `Mussurana-Signature: t=SECONDS,v1=HEX` carries the HMAC-SHA256 of `SECONDS.BODY`. The time is
 signed as well, so that an old call cannot be repeated by somebody who listened.
@@ -16,8 +17,6 @@ import json
 import logging
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,20 +24,18 @@ from typing import Any
 from mussurana.verifier.daemon import config
 from mussurana.verifier.daemon.files import write_atomically
 from mussurana.verifier.daemon.metrics import Metrics
+from mussurana.verifier.daemon.post import Post
 from mussurana.verifier.daemon.violations import Violations
+from mussurana.verifier.daemon.workers import Worker
 from mussurana.wire.segments import Position
 
 RETRY_SECONDS_MIN = 1.0
+CLOSE_SECONDS = 1.0
+"""For an attempt that is under way when the daemon ends. What it did not deliver is delivered after the next start."""
+
 SIGNATURE = "Mussurana-Signature"
 
 logger = logging.getLogger(__name__)
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A redirect would send a signed body to a place that nobody configured."""
-
-    def redirect_request(self, *arguments: Any) -> None:
-        return None
 
 
 class Webhook:
@@ -54,36 +51,40 @@ class Webhook:
         self._options, self._violations, self._path, self._metrics = options, violations, path, metrics
         self._wall_seconds, self._retry_seconds_min = wall_seconds, retry_seconds_min
         self._wake, self._closing = threading.Event(), threading.Event()
-        self._opener = urllib.request.build_opener(_NoRedirects)
-        self._thread = threading.Thread(target=self._run, name="webhook", daemon=True)
+        self._position = Position(0, 0)
+        self._post: Post | None = None  # the last attempt, which may not be over yet
+        self.worker = Worker("webhook", self._run)
 
     def start(self) -> None:
+        """Before anything is verified: what is found from now on is delivered."""
         if self._options.url:
-            self._thread.start()
+            self._position = self._delivered_to()
+            self.worker.start()
 
     def wake(self) -> None:
         """There are new violations."""
         self._wake.set()
 
     def close(self) -> None:
+        self.worker.end()
         self._closing.set()
         self._wake.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        if self._post is not None:
+            self._post.give_up_after(CLOSE_SECONDS)
+        self.worker.join()
 
     def _run(self) -> None:
-        position = self._delivered_to()
         pause = self._retry_seconds_min
         while not self._closing.is_set():
             self._wake.clear()
-            for violation, after in self._violations.after(position):
+            for violation, after in self._violations.after(self._position):
                 while not self._deliver(violation):
                     if self._closing.wait(pause):
                         return
                     pause = min(2 * pause, self._options.retry_seconds_max)
                 pause = self._retry_seconds_min
-                position = after
-                self._remember(position)
+                self._position = after
+                self._remember(after)
             self._wake.wait()
 
     def _deliver(self, violation: dict[str, Any]) -> bool:
@@ -96,17 +97,18 @@ class Webhook:
                 logger.error("webhook: %s: %s", self._options.secret_file, error.strerror, extra={"event": "webhook"})
                 return self._counted(False)
             headers[SIGNATURE] = signature(secret, int(self._wall_seconds()), body)
-        request = urllib.request.Request(self._options.url, body, headers, method="POST")
-        try:
-            with self._opener.open(request, timeout=self._options.timeout_seconds) as answer:
-                answer.read(1)
-                return self._counted(200 <= answer.status < 300)
-        except (OSError, ValueError) as error:  # refused, timed out, not 2xx, not an address
-            reason = getattr(error, "reason", error)
-            logger.warning(
-                "webhook: violation %s not delivered: %s", violation["id"], reason, extra={"event": "webhook_failed"}
-            )
-            return self._counted(False)
+        if self._post is not None and not self._post.has_ended:
+            # It was given up and hangs where nobody can end it, such as in a name server. One at a time.
+            return self._failed(violation, "the attempt before has not ended yet")
+        self._post = post = Post(self._options.url, body, headers, self._options.timeout_seconds)
+        failure = post.send()
+        return self._failed(violation, failure) if failure else self._counted(True)
+
+    def _failed(self, violation: dict[str, Any], failure: str) -> bool:
+        logger.warning(
+            "webhook: violation %s not delivered: %s", violation["id"], failure, extra={"event": "webhook_failed"}
+        )
+        return self._counted(False)
 
     def _counted(self, delivered: bool) -> bool:
         self._metrics.webhook_deliveries.labels("ok" if delivered else "failed").inc()

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from mussurana.verifier.daemon.board import Board
 from mussurana.verifier.daemon.web.hour import Hour
+from mussurana.verifier.daemon.workers import Worker
 
 LOOK_SECONDS = 1.0
 
@@ -21,15 +22,15 @@ class Sampler:
         self._board, self._hour, self._now_ns, self._lag_seconds = board, hour, now_ns, lag_seconds
         self._last_number: dict[str, int] = {}  # by level, of the rounds that were noted
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
+        self.worker = Worker("sampler", self._run)
 
     def start(self) -> None:
-        self._thread.start()
+        self.worker.start()
 
     def close(self) -> None:
+        self.worker.end()
         self._closing.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self.worker.join()
 
     def look(self) -> None:
         for each in self._board.rounds():
