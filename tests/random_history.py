@@ -45,9 +45,11 @@ def random_settings(rng: Random, level: str | None = None) -> Settings:
     )
 
 
-def random_history(rng: Random, *, duplicates: bool = False) -> History:
+def random_history(
+    rng: Random, *, duplicates: bool = False, list_share: float = 0.2, in_doubt_share: float = 0.12
+) -> History:
     """A history of 2 to 7 transactions. With `duplicates`, several writes of a key may write the same value."""
-    drafts = ToyDatabase(rng, duplicates).run()
+    drafts = ToyDatabase(rng, duplicates, list_share, in_doubt_share).run()
     while rng.random() < 0.45:
         rng.choice(SPOILERS)(rng, drafts)
     return to_history(drafts)
@@ -80,13 +82,14 @@ def to_history(drafts: list[Draft]) -> History:
 class ToyDatabase:
     """Runs random transactions, interleaved, and records them in the order of their begins."""
 
-    def __init__(self, rng: Random, duplicates: bool) -> None:
+    def __init__(self, rng: Random, duplicates: bool, list_share: float = 0.2, in_doubt_share: float = 0.12) -> None:
         self.rng = rng
         self.style = rng.choice(("serial", "snapshot", *2 * ("stale snapshot",), "read committed", "anything"))
         # How likely a running transaction goes on before any other: real-time order says little about overlapping ones.
         self.focus = 1 if self.style == "serial" else rng.choice((0.0, 0.5, 0.9))
         self.keys = list("xyz"[: rng.choice((1, 2, 2, 3))])
-        self.lists = {key for key in self.keys if rng.random() < 0.2}
+        self.lists = {key for key in self.keys if rng.random() < list_share}
+        self.in_doubt_share = in_doubt_share
         self.written_max = 2 if duplicates else None
         self.values: dict[str, list[int]] = {key: [] for key in self.keys}
         self.committed: dict[str, list[int]] = {}
@@ -182,7 +185,7 @@ class Running:
         rng = db.rng
         overtaken = any(db.versions[key] != self.versions[key] for key in set(self.own) - self.inserted)
         takes_effect = rng.random() < 0.93 and not ("snapshot" in db.style and overtaken and rng.random() < 0.8)
-        in_doubt = rng.random() < 0.12
+        in_doubt = rng.random() < db.in_doubt_share
         self.draft.status = Status.IN_DOUBT if in_doubt else Status.COMMITTED if takes_effect else Status.ABORTED
         if takes_effect:
             db.committed = db.committed | self.own

@@ -1,8 +1,11 @@
 """Histories of lists as histories of registers, exactly or not at all.
 
 The wire knows versions and what each replaced. A list that was read shows the versions of its key in order, so an
-append is a write that replaced the element before it, and reading a list is reading its last element. That says the
-same only where the order of all appends that took effect is known; everything else is refused, with the key.
+append that stands in it is a write that replaced the element before it, and reading a list is reading its last element.
+An append that nobody read came after all that were read; it is a write of which nobody knows what it replaced, and
+where those before it are one chain, that says the same. What this cannot say is refused, with the key.
+
+Lists that aborted transactions read prove nothing, nor do those of transactions in doubt that did not take effect.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from mussurana.verifier.history import INITIAL, History, HistoryError, Kind, Status
+from mussurana.verifier.history import INITIAL, NO_VALUE, History, HistoryError, Kind, Status
 
 
 def as_registers(history: History) -> History:
@@ -21,41 +24,42 @@ def as_registers(history: History) -> History:
     if not is_list.any():
         return history
     txn_of = np.repeat(np.arange(history.txn_count), np.diff(history.op_start))
-    longest: dict[int, list[int]] = defaultdict(list)
+    takes_part = _in_effect(history)[txn_of]
     lists: dict[int, list[list[int]]] = defaultdict(list)
-    for op in np.flatnonzero(history.kind == Kind.READ_LIST).tolist():
-        if history.status[txn_of[op]] != Status.ABORTED:
-            seen = history.list_seen(op)
-            lists[int(history.key[op])].append(seen)
-            longest[int(history.key[op])] = max(longest[int(history.key[op])], seen, key=len)
+    for op in np.flatnonzero((history.kind == Kind.READ_LIST) & takes_part).tolist():
+        lists[int(history.key[op])].append(history.list_seen(op))
     appends: dict[int, list[int]] = defaultdict(list)
     for op in np.flatnonzero(history.kind == Kind.APPEND).tolist():
         appends[int(history.key[op])].append(op)
     previous = history.previous.copy()
-    for key in {*longest, *appends}:
-        _order(history, txn_of, key, longest[key], lists[key], appends[key], previous)
+    for key, seen in lists.items():
+        _order(history, txn_of, key, seen, appends[key], previous)
     kind = np.where(history.kind == Kind.APPEND, Kind.WRITE, history.kind)
     kind = np.where(history.kind == Kind.READ_LIST, Kind.READ, kind).astype(np.uint8)
     empty, no_lists = np.zeros(0, np.int64), np.zeros(history.op_count + 1, np.int64)
     return replace(history, kind=kind, previous=previous, list_start=no_lists, list_value=empty)
 
 
+def _in_effect(history: History) -> np.ndarray:
+    """The transactions that took effect at some level, those in doubt as far as somebody saw them."""
+    if not (history.status == Status.IN_DOUBT).any():
+        return np.asarray(history.status == Status.COMMITTED)
+    from mussurana.verifier.engine.resolve import resolve  # which compiles kernels on first use
+
+    return resolve(history, split=True).in_effect
+
+
 def _order(
-    history: History,
-    txn_of: np.ndarray,
-    key: int,
-    longest: list[int],
-    lists: list[list[int]],
-    appends: list[int],
-    previous: np.ndarray,
+    history: History, txn_of: np.ndarray, key: int, lists: list[list[int]], appends: list[int], previous: np.ndarray
 ) -> None:
-    """Fill in which element each append of a key replaced."""
+    """Fill in which element each append of a key replaced, as far as lists show it."""
 
     def refuse(why: str) -> HistoryError:
         return HistoryError(
             f"key {history.key_names[key]!r}: {why}, which the wire cannot say; use `mussurana check` for this history"
         )
 
+    longest = max(lists, key=len)
     if any(seen != longest[: len(seen)] for seen in lists):
         raise refuse("lists that were read contradict each other")
     writer: dict[int, int] = {}
@@ -69,19 +73,11 @@ def _order(
     for value in longest:
         if value not in writer or history.status[txn_of[writer[value]]] == Status.ABORTED:
             raise refuse(f"element {history.value_name(value)} was read, and nobody committed it")
-    shown = set(longest)
-    unseen = [
-        op for op in appends if int(history.value[op]) not in shown and history.status[txn_of[op]] == Status.COMMITTED
-    ]
-    if len({int(txn_of[op]) for op in unseen}) > 1:
-        raise refuse(f"{len(unseen)} appends were never read, so that nothing tells their order")
-    ordered = [*(writer[value] for value in longest), *unseen]
-    txns = [int(txn_of[op]) for op in ordered]
-    if len({txn for at, txn in enumerate(txns) if at == 0 or txns[at - 1] != txn}) < sum(
-        at == 0 or txns[at - 1] != txn for at, txn in enumerate(txns)
-    ):
+    txns = [int(txn_of[writer[value]]) for value in longest]
+    starts = [txn for at, txn in enumerate(txns) if at == 0 or txns[at - 1] != txn]
+    if len(set(starts)) < len(starts):
         raise refuse("what one transaction appended is apart in a list")
-    before = INITIAL
-    for op in ordered:
-        previous[op] = before
-        before = int(history.value[op])
+    for before, value in zip([INITIAL, *longest], longest, strict=False):
+        if previous[writer[value]] not in (NO_VALUE, before):
+            raise refuse(f"element {history.value_name(value)} replaced another one than lists show before it")
+        previous[writer[value]] = before
