@@ -8,7 +8,7 @@ import pytest
 
 from mussurana.verifier import Rejected, Settings, Unknown, check
 from mussurana.verifier.formats import load
-from mussurana.verifier.formats.spool import AMBIGUOUS_KEYS, CLOCKS_SET_BACK, STRANGE_READS
+from mussurana.verifier.formats.spool import AMBIGUOUS_KEYS, CLOCKS_SET_BACK, OTHER_TXNS, STRANGE_READS
 from mussurana.verifier.history import History
 from mussurana.verifier.rounds import machine
 from mussurana.verifier.rounds.fragments import BadFragment
@@ -212,3 +212,29 @@ def test_all_operations_that_are_shown_of_a_long_transaction_have_their_sql(tmp_
     for counterexample in (told, verdict.counterexample):
         shown = [[operation.statement for operation in txn.operations] for txn in counterexample.transactions]
         assert shown == [["SQL 20", "SQL 21"], ["SQL 20", "SQL 21"]]
+
+
+def test_a_fence_row_that_was_made_anew_accuses_nobody(tmp_path: Path) -> None:
+    both = Both("serializable", tmp_path)
+    both.feed("a", "0 f:=a1<0#1:1", "0 x:=a2<0", "1 y==0")
+    assert both.round().verdict == "accepted"
+    both.feed("a", "0 x==0", "0 f:=a3<0#2:1", "0 x:=a4<0", "0 y==0")
+    assert both.round().verdict == "accepted"
+    assert not isinstance(check(both.spool(), Settings("serializable")).verdict, Rejected)
+    assert both.left_out() == {OTHER_TXNS: 4}
+    both.feed("a", "0 x==0")
+    assert both.round().verdict == "rejected"
+    assert isinstance(check(both.spool(), Settings("serializable")).verdict, Rejected)
+
+
+def test_two_collectors_that_drew_one_tag_accuse_nobody(tmp_path: Path) -> None:
+    both = Both("serializable", tmp_path)
+    both.feed("a", "0 x:=a1 y:=a2")
+    made = both.make("b", "0 x:=a1 z:=a3", "1 z==a3")
+    made.write_ids.add(tag=ord("a"), settled=100)
+    both.send("b", made)
+    both.feed("c", "0 x==a1 y==a2 z==a3")
+    assert both.round().verdict == "accepted"
+    assert both.machine.gauges().clashing_tags == 1
+    assert not isinstance(check(both.spool(), Settings("serializable")).verdict, Rejected)
+    assert both.left_out()[OTHER_TXNS] == 1

@@ -46,7 +46,7 @@ STRANGE_READS = "reads of versions by a collector that is not here"
 ABSENT_READS = "reads of absent rows that may have been deleted"
 TAINTED_READS = "reads of tables with unobserved writes"
 CONTESTED_READS = "reads of versions that two collectors may have written"
-FOREIGN_TXNS = "transactions that wrote under another collector's tag"
+OTHER_TXNS = "transactions of an earlier era of the fences, or under another collector's tag"
 AMBIGUOUS_KEYS = "operations on keys with the same hash"
 CLOCKS_SET_BACK = "transactions whose own clock went back (their times do not count)"
 
@@ -184,7 +184,7 @@ class Reader:
         self.left_out[STRANGE_READS] += machine.unchecked["lost"]
         self.left_out[CLOCKS_SET_BACK] += machine.clocks_set_back
         self.left_out[CONTESTED_READS] += machine.unchecked["contested"]
-        self.left_out[FOREIGN_TXNS] += machine.unchecked["unfenced"]
+        self.left_out[OTHER_TXNS] += machine.unchecked["unfenced"]
         for collector in self.collectors.values():
             for (_, shape, observed), count in collector.coverage.items():
                 if observed == history_pb2.Coverage.PARTIAL:

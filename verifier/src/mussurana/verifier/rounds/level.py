@@ -110,7 +110,7 @@ class LevelRounds:
         self._note_again(batch, again, outcome)
         while True:
             started = perf_counter()
-            batch = self._without_repeated(batch, self._saw_repeated(batch), outcome)
+            batch = self._without_forgotten_writers(batch, outcome)
             all_lost = LostVersions(lost.start, lost.end)
             all_lost.add(self.lost.start, self.lost.end)
             batch = self._without_contested(batch, outcome)
@@ -216,24 +216,27 @@ class LevelRounds:
         forgotten = np.setdiff1d(_written_twice(batch), _written_twice(self.retained))
         self.repeated.add(forgotten, forgotten + 1)
 
-    def _saw_repeated(self, batch: Batch) -> Flags:
-        """The operations that saw a version of several writers of whom one is forgotten; its writers saw another's."""
+    def _without_forgotten_writers(self, batch: Batch, outcome: Round) -> Batch:
+        """Leave out reads of versions of several writers of whom one is forgotten.
+
+        Who wrote such a version and reads it may see its own or the other's. That is nobody's doubt and not counted.
+        """
         seen = batch.seen
         saw = self.repeated.has(seen)
-        if saw.any():
-            op_txn = batch.op_txn
-            for op in np.flatnonzero(saw).tolist():
-                own = slice(batch.op_start[op_txn[op]], batch.op_start[op_txn[op] + 1])
-                writes = batch.version[own][batch.kind[own] == Kind.WRITE]
-                saw[op] = seen[op] not in writes
-        return saw
+        if not saw.any():
+            return batch
+        op_txn, others = batch.op_txn, saw.copy()
+        for op in np.flatnonzero(saw).tolist():
+            own = slice(batch.op_start[op_txn[op]], batch.op_start[op_txn[op] + 1])
+            others[op] = seen[op] not in batch.version[own][batch.kind[own] == Kind.WRITE]
+        return self._without_repeated(batch, others, outcome, saw)
 
-    def _without_repeated(self, batch: Batch, unseen: Flags, outcome: Round) -> Batch:
-        """Leave out reads of versions that several transactions wrote."""
-        count = int(np.count_nonzero(unseen))
+    def _without_repeated(self, batch: Batch, counted: Flags, outcome: Round, unseen: Flags | None = None) -> Batch:
+        """Leave out reads of versions that several transactions wrote: those that count, or these."""
+        count = int(np.count_nonzero(counted))
         outcome.repeated += count
         self.repeated_reads += count
-        return batch.without_reads(unseen)
+        return batch.without_reads(counted if unseen is None else unseen)
 
     # Violations
 

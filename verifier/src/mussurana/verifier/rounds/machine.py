@@ -518,9 +518,9 @@ class Verifier:
     def everything(self) -> Batch:
         """All that was delivered, for one check of it: nobody waits, and nobody has to fence."""
         batch = self._learn_epochs(self.admission.take_all())
-        foreign = self._foreign(batch)
-        self._lose_what_they_wrote(batch.select(foreign))
-        batch = self._weaken(batch.select(~foreign))
+        left_out = self._foreign(batch) | _before_the_last_era(batch)
+        self._lose_what_they_wrote(batch.select(left_out))
+        batch = self._weaken(batch.select(~left_out))
         none_before = np.zeros(len(batch.key), np.int64)
         doubtful = self.owners.doubtful(batch.key, batch.seen, batch.kind == Kind.WRITE, batch.version, none_before)
         self.unchecked["contested"] += int(np.count_nonzero(doubtful))
@@ -875,6 +875,23 @@ class Verifier:
 def _by_reads(counted: tuple[Taint, int]) -> tuple[int, str]:
     taint, reads = counted
     return -reads, taint.table
+
+
+def _before_the_last_era(batch: Batch) -> npt.NDArray[np.bool_]:
+    """What sessions did before their first fence in the last era, if the fences are of several.
+
+    Pre: transactions of one session are in session order.
+    """
+    fences = Fences.of(batch)
+    known = (fences.status == COMMITTED) & (fences.epoch != UNKNOWN_EPOCH)
+    eras = fences.epoch >> EPOCH_BITS
+    if len(np.unique(eras[known])) < 2:
+        return np.zeros(len(batch), bool)
+    is_last = known & (eras == eras[known].max())
+    sessions, session = np.unique(batch.session, return_inverse=True)
+    first = np.full(len(sessions), len(batch))
+    np.minimum.at(first, session[fences.txn[is_last]], fences.txn[is_last])
+    return np.asarray(np.arange(len(batch)) < first[session])
 
 
 def _signed(key: int) -> int:
