@@ -232,7 +232,7 @@ ROWS: dict[str, list[Panel]] = {
         Panel(
             "Not checked",
             "Per second: lost, with a read that could not be checked, and the reads by reason; tags of write ids "
-            "that two collectors drew; and how often everything was let go.",
+            "that two collectors drew; how often everything was let go; alarms that wait and that were withdrawn.",
             [
                 Query(rate("mussurana_lost_transactions_total", "instance"), "lost transactions"),
                 Query(rate("mussurana_lost_fragments_total", "instance"), "lost fragments"),
@@ -241,6 +241,8 @@ ROWS: dict[str, list[Panel]] = {
                 Query(rate("mussurana_begun_anew_total", "instance"), "begun anew"),
                 Query(rate("mussurana_unknown_transactions_total", "instance"), "unknown transactions"),
                 Query(rate("mussurana_unchecked_reads_total", "reason"), "reads, {{reason}}"),
+                Query(rate("mussurana_withdrawn_violations_total", "told"), "withdrawn, told: {{told}}"),
+                Query(f"sum by (instance) (mussurana_alarms_waiting{AT})", "alarms waiting"),
             ],
             "ops",
         ),

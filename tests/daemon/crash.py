@@ -261,7 +261,9 @@ def again(data: Path, is_real: bool, acknowledged: dict[bytes, int], watcher: Wa
             outcomes = machine.step(step.now_ns, step.force)
             rounds = tuple(Round.of(outcome, 0) for outcome in outcomes)
             found = tuple(violation_json(each) for outcome in outcomes for each in outcome.violations)
-            different = difference(step, Step(step.number, step.log, step.now_ns, step.force, (), rounds, found))
+            alarms = tuple(machine.decide_alarms(step.now_ns))
+            again = Step(step.number, step.log, step.now_ns, step.force, (), rounds, found, alarms)
+            different = difference(step, again)
             if different or list(found) != list(step.violations):
                 problems.append(f"step {step.number}: {different or 'other violations'}")
             for each in step.rounds:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from mussurana.verifier.rounds.alarms import AlarmChange
 from mussurana.verifier.rounds.fragments import BadFragment
 from mussurana.verifier.rounds.outcome import Gauges, RoundOutcome, VerdictName, Violation
 from mussurana.verifier.verdict import Counterexample
@@ -76,8 +77,14 @@ class FakeMachine:
         self.s["last_ns"] = now_ns
         self.s["txns"] += len(pending)
         outcomes = [self._outcome(level, pending, now_ns) for level in self.levels]
+        self.s["found"] = [found.id for outcome in outcomes for found in outcome.violations]
         self.s["pending"], self.s["marks"] = [], []
         return outcomes
+
+    def decide_alarms(self, now_ns: int) -> list[AlarmChange]:
+        """Nobody is waited for."""
+        found, self.s["found"] = self.s.get("found", []), []
+        return [AlarmChange(id, "told", "", now_ns) for id in found]
 
     def collector_names(self) -> dict[bytes, str]:
         return {bytes.fromhex(id): name for id, name in self.s["names"].items()}

@@ -26,6 +26,7 @@ ALERTS = {
     "MussuranaPartFailed",
     "MussuranaCollectorSilent",
     "MussuranaUnobservedStatements",
+    "MussuranaReadsUnchecked",
 }
 
 

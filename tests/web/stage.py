@@ -13,6 +13,8 @@ from mussurana.verifier.daemon.gaps import Gap
 from mussurana.verifier.daemon.ingest import Link
 from mussurana.verifier.daemon.journal import Round, violation_json
 from mussurana.verifier.daemon.service import Service
+from mussurana.verifier.daemon.violations import Violations
+from mussurana.verifier.rounds.alarms import AlarmChange
 from mussurana.verifier.rounds.outcome import Gauges, Violation
 from mussurana.verifier.verdict import Rejected, Result
 from tests.daemon.fake_machine import FakeMachine
@@ -99,6 +101,12 @@ def a_violation(id: str, result: Result, found_ns: int, number: int = 1) -> dict
     )
 
 
+def tell(store: Violations, violations: list[dict[str, Any]]) -> None:
+    """Store violations that were found and told."""
+    store.add(violations)
+    store.change([AlarmChange(each["id"], "told", "", each["found_ns"]) for each in violations])
+
+
 def collectors(service: Service, now_ns: int) -> None:
     for number, (name, age_seconds, is_connected) in enumerate(
         [("web-1/4711", 1, True), ("web-2/913", 1, True), ("worker-a/77", 190, True), ("web-1/4690", 4000, False)], 1
@@ -138,9 +146,10 @@ def caught(service: Service) -> None:
     found = {600: samples.long_fork, 1640: samples.lost_update, 1770: samples.write_skew}
     service.board._rounds.clear()
     service.board.publish(an_hour(now_ns, rejected=found, unknown=(1251,)))
-    service.violations.add(
+    tell(
+        service.violations,
         [
             a_violation(f"v{number:04d}a81c", make(), now_ns - (1800 - number) * 2 * SECOND_NS, number)
             for number, make in found.items()
-        ]
+        ],
     )

@@ -31,7 +31,7 @@ def test_those_that_nobody_asked_for_lately_go_first(violations: Violations) -> 
     kept = Documents(violations, kept_bytes_max=1)
     for name in ("v0", "v1", "v2", "v0"):
         assert kept.get(name, "json") is not None
-    assert list(kept._kept) == [("v0", "json")], "the last one is kept whatever its size"
+    assert list(kept._kept) == [("v0", "json", "waiting")], "the last one is kept whatever its size"
     assert kept._kept_bytes == sum(map(len, kept._kept.values()))
 
 

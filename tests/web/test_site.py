@@ -272,7 +272,7 @@ def test_a_foreign_name_gets_no_data(daemon: Running) -> None:
 
 
 def strange(service: Service) -> None:
-    service.violations.add([stage.a_violation('../"<b>/ü?#.%2e', samples.hostile(), 1)])
+    stage.tell(service.violations, [stage.a_violation('../"<b>/ü?#.%2e', samples.hostile(), 1)])
 
 
 def test_strange_ids_and_names_stay_data(tmp_path: Path) -> None:

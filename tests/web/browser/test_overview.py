@@ -206,7 +206,7 @@ def test_older_violations_can_be_asked_for(tmp_path: Path, windows: Windows) -> 
     def many(service: Service) -> None:
         now_ns = time.time_ns()
         made = [stage.a_violation(f"v{n:03d}", samples.lost_update(), now_ns - n * 10**9) for n in range(150, 0, -1)]
-        service.violations.add(made)
+        stage.tell(service.violations, made)
 
     window = windows()
     with running(tmp_path / "data", prepare=many) as daemon:

@@ -37,8 +37,9 @@ def evil(service: Service) -> None:
     service.board.gaps.note(Gap(now_ns, id, "declared", EVIL, txns=3))
     rounds = stage.a_round(1, now_ns, "rejected", violations=(EVIL,)), stage.a_round(2, now_ns, "unknown", reason=EVIL)
     service.board.publish(rounds)
-    service.violations.add(
-        [stage.a_violation(EVIL, samples.everywhere(EVIL), now_ns), stage.a_violation("h", samples.hostile(), now_ns)]
+    stage.tell(
+        service.violations,
+        [stage.a_violation(EVIL, samples.everywhere(EVIL), now_ns), stage.a_violation("h", samples.hostile(), now_ns)],
     )
 
 

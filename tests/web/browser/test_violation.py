@@ -18,7 +18,7 @@ from tests.web.browser.conftest import NARROW, WIDE, Windows
 
 def all_kinds(service: Service) -> None:
     made = [stage.a_violation(name, make(), time.time_ns()) for name, make in samples.REJECTED.items()]
-    service.violations.add(made)
+    stage.tell(service.violations, made)
 
 
 @pytest.fixture(scope="module")

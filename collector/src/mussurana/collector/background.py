@@ -46,6 +46,9 @@ OPS_MAX = 100_000
 HOUSEKEEPING_SECONDS = 1.0
 """How often quiet sessions are looked for, metrics published, and the shipper's life is checked."""
 
+HEARTBEAT_SECONDS = 0.5
+"""While a session is at work, a verifier hears of the process at least this often: an alarm waits for that."""
+
 MEASURE_SECONDS = 5.0
 """How often the spool is measured, to which other processes add and from which the shipper deletes."""
 
@@ -106,7 +109,7 @@ class Background:
         self._last_number = 0
         self._held_back = False  # the last fragment's write ids were not settled as far as they were drawn
         self._housekeeping_at = self._measured_at = 0.0
-        self._full_until = 0.0
+        self._full_until = self._sealed_at = 0.0
         self._in_fragment: list[Place] = []  # where the journal has the transactions of this fragment
         self.journal: Journal | None = None
         self._hurry = Flag()
@@ -143,7 +146,7 @@ class Background:
             if not recorder.queue and not recorder.ended and not self._hurry.is_set():
                 recorder.asleep = True
                 if not recorder.queue and not recorder.ended:
-                    recorder.wake.wait(HOUSEKEEPING_SECONDS)
+                    recorder.wake.wait(HEARTBEAT_SECONDS if self._is_at_work() else HOUSEKEEPING_SECONDS)
                 recorder.asleep = False
                 recorder.wake.clear()
             self._hurry.wait(self._settings.batch_interval_seconds)
@@ -170,7 +173,7 @@ class Background:
                 self._housekeep(now)
             except Exception:  # no reason not to spool
                 self._metrics.background_failures += 1
-        if self._has_news() and (builder.txn_count or now >= self._full_until):
+        if (self._has_news() or self._is_heartbeat_due()) and (builder.txn_count or now >= self._full_until):
             self._seal()
 
     def _has_news(self) -> bool:
@@ -184,6 +187,13 @@ class Background:
             or recorder.write_ids.successor
             or (self._held_back and not recorder.open_txns)
         )
+
+    def _is_at_work(self) -> bool:
+        """Whether a verifier that is listening holds a session for one at work."""
+        return self._helper is not None and not all(state.is_idle for state in list(self._states.values()))
+
+    def _is_heartbeat_due(self) -> bool:
+        return self._is_at_work() and monotonic() - self._sealed_at >= HEARTBEAT_SECONDS
 
     def _drain(self) -> int:
         """Take what is in the queue, after what has passed by it before. Returns how much it was."""
@@ -340,6 +350,7 @@ class Background:
             recorder.losses.put_back(losses)
             self._drop(error)
             return
+        self._sealed_at = monotonic()
         recorder.coverage.sent(covered)
         metrics.txns_recorded += builder.txn_count
         metrics.fragments_spooled += 1

@@ -100,6 +100,7 @@ def limits_of(rounds: Rounds) -> Limits:
         waiting_txns_max=rounds.waiting_txns_max,
         retained_txns_max=rounds.retained_txns_max,
         silence_ns_max=round(rounds.silence_seconds_max * 1e9),
+        alarm_wait_ns_max=round(rounds.alarm_wait_seconds_max * 1e9),
         in_doubt_ns_max=round(rounds.in_doubt_seconds_max * 1e9),
         snapshot_age_ns_max=round(rounds.snapshot_age_seconds_max * 1e9),
         violations_explained_max=rounds.violations_explained_max,

@@ -61,6 +61,12 @@ class Rounds:
         SECONDS,
         "A session that was not heard of for so long no longer keeps older transactions from being forgotten.",
     )
+    alarm_wait_seconds_max: float = option(
+        5.0,
+        number(0, 5, float),
+        "How long a violation that was found waits for collectors that may still take it back, by saying that they "
+        "wrote unseen; usually they are heard within half a second.",
+    )
     in_doubt_seconds_max: float = option(10.0, SECONDS, "How long a commit in doubt that nobody saw is remembered.")
     snapshot_age_seconds_max: float = option(
         10.0, SECONDS, "For generalized-si: reads of older snapshots are not checked."

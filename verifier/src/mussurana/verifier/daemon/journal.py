@@ -19,6 +19,7 @@ import numpy as np
 from mussurana.verifier.daemon.files import size_bytes
 from mussurana.verifier.daemon.log import START
 from mussurana.verifier.render.json import counterexample_json
+from mussurana.verifier.rounds.alarms import AlarmChange
 from mussurana.verifier.rounds.outcome import RoundOutcome, Unchecked, Violation
 from mussurana.wire.segments import Appender, Damage, Position, read_from, segment_numbers, segment_path
 
@@ -91,7 +92,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Step:
-    """One call of the machine's `step` that finished rounds."""
+    """One call of the machine's `step` that finished rounds, or after which alarms were told or withdrawn."""
 
     number: int  # 1, 2, 3, ...
     log: Position  # everything before had been fed
@@ -102,6 +103,9 @@ class Step:
     ]  # steps since the one before that came to nothing: where in the log, and when
     rounds: tuple[Round, ...]
     violations: tuple[dict[str, Any], ...]  # as `violation_json` makes them
+    alarms: tuple[
+        AlarmChange, ...
+    ] = ()  # which violations were told or withdrawn then, of this step or of earlier ones
 
     def to_bytes(self) -> bytes:
         plain = {
@@ -112,6 +116,7 @@ class Step:
             "quiet": [[log.segment, log.offset, now_ns] for log, now_ns in self.quiet],
             "rounds": [asdict(each) for each in self.rounds],
             "violations": self.violations,
+            "alarms": [asdict(each) for each in self.alarms],
         }
         return json.dumps(plain, separators=(",", ":")).encode()
 
@@ -126,7 +131,13 @@ class Step:
             quiet=tuple((Position(segment, offset), now_ns) for segment, offset, now_ns in plain["quiet"]),
             rounds=tuple(map(Round.from_json, plain["rounds"])),
             violations=tuple(plain["violations"]),
+            alarms=tuple(AlarmChange(**each) for each in plain["alarms"]) if "alarms" in plain else _told(plain),
         )
+
+
+def _told(plain: dict[str, Any]) -> tuple[AlarmChange, ...]:
+    """What a version that told violations at once wrote."""
+    return tuple(AlarmChange(each["id"], "told", "", plain["now_ns"]) for each in plain["violations"])
 
 
 def violation_json(violation: Violation) -> dict[str, Any]:
@@ -153,6 +164,8 @@ def difference(recorded: Step, again: Step) -> str:
             if getattr(then, name) != getattr(now, name):
                 values = f"{getattr(then, name)!r} then, {getattr(now, name)!r} now"
                 return f"round {then.number}, {then.level}: {name} {values}"
+    if [(each.id, each.state) for each in recorded.alarms] != [(each.id, each.state) for each in again.alarms]:
+        return f"alarms {recorded.alarms!r} then, {again.alarms!r} now"
     return ""
 
 

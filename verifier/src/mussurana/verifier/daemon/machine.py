@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from mussurana.verifier.rounds.alarms import AlarmChange
 from mussurana.verifier.rounds.outcome import Gauges, RoundOutcome
 from mussurana.wire.history_pb2 import Fragment
 
@@ -22,6 +23,8 @@ class Machine(Protocol):
     def resume(self, now_ns: int) -> None: ...
 
     def step(self, now_ns: int, force: bool = False) -> list[RoundOutcome]: ...
+
+    def decide_alarms(self, now_ns: int) -> list[AlarmChange]: ...
 
     def collector_names(self) -> dict[bytes, str]: ...
 

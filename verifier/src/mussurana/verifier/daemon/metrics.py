@@ -166,7 +166,13 @@ class Metrics:
         self.round_phase_seconds = count(
             "round_phase_seconds", "Time spent in each phase of rounds.", level=levels, phase=PHASES
         )
-        self.rejections = count("rejections", "Violations that were found.", level=levels, anomaly=(*ANOMALIES, OTHER))
+        self.rejections = count("rejections", "Violations that were told.", level=levels, anomaly=(*ANOMALIES, OTHER))
+        self.withdrawals = count(
+            "withdrawn_violations",
+            "Violations that were taken back; `told` is whether they had been told before.",
+            level=levels,
+            told=("yes", "no"),
+        )
         self.violations_unexplained = count(
             "violations_unexplained",
             "Transactions that were set aside without a counterexample, because a round had too many.",

@@ -89,6 +89,11 @@ def machine_metrics(service: Service, levels: Sequence[str]) -> Iterator[Metric]
         "Transactions whose commit is in doubt and that nobody was seen to have read from.",
         gauges.in_doubt if gauges else 0,
     )
+    yield gauge(
+        "mussurana_alarms_waiting",
+        "Violations that are found and wait to be told, since collectors may still take them back.",
+        gauges.alarms_waiting if gauges else 0,
+    )
     yield counter(
         "mussurana_unknown_transactions",
         "Transactions with a read that could not be checked.",
@@ -126,17 +131,19 @@ def machine_metrics(service: Service, levels: Sequence[str]) -> Iterator[Metric]
     for reason, reads in (gauges.unchecked_reads if gauges else {}).items():
         unchecked[reason if reason in unchecked else OTHER] += reads
     yield counter("mussurana_unchecked_reads", "Reads that could not be checked.", unchecked, "reason")
-    yield unchecked_by(gauges)
+    yield tainted_reads(gauges)
 
 
-def unchecked_by(gauges: Gauges | None) -> Metric:
+def tainted_reads(gauges: Gauges | None) -> Metric:
     family = CounterMetricFamily(
         "mussurana_tainted_reads",
-        "Reads that were left unchecked because a collector wrote to their table unseen; the first hundred pairs.",
+        "Reads that were left unchecked because a collector wrote to their table unseen; `other`: beyond a hundred.",
         labels=["collector", "table"],
     )
     for (collector, table), reads in (gauges.unchecked_by if gauges else {}).items():
         family.add_metric([collector, table], reads)
+    tainted = gauges.unchecked_reads.get("tainted", 0) if gauges else 0
+    family.add_metric([OTHER, OTHER], tainted - sum(gauges.unchecked_by.values() if gauges else ()))
     return family
 
 
@@ -176,13 +183,13 @@ def violation_times(service: Service) -> Metric:
     """From what is stored, so that a restart neither forgets a violation nor makes an old one look new."""
     family = GaugeMetricFamily(
         "mussurana_violation_timestamp_seconds",
-        "When the last violation was found; 0 if none is stored.",
+        "When the last violation was found that was told and not withdrawn; 0 if none is stored.",
         labels=["level", "anomaly"],
     )
     found = {(level, anomaly): 0 for level in service.config.verify.levels for anomaly in (*ANOMALIES, OTHER)}
     for each in service.violations.summaries():
         key = each.level, known_anomaly(each.anomaly)
-        if key in found:
+        if key in found and each.state == "told":
             found[key] = max(found[key], each.found_ns)
     for labels, found_ns in found.items():
         family.add_metric(labels, found_ns / 1e9)

@@ -14,7 +14,7 @@ import grpc.aio
 
 from mussurana.verifier.daemon import journal
 from mussurana.verifier.daemon.board import CollectorInfo
-from mussurana.verifier.daemon.violations import Summary
+from mussurana.verifier.daemon.violations import SUMMARY, Summary
 from mussurana.wire import query_pb2 as wire
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Query:
     def status_now(self, collectors_max: int = COLLECTORS_MAX) -> wire.StatusReply:
         """From any thread."""
         service = self._service
-        progress = service.board.progress
+        progress, stored = service.board.progress, service.violations.summaries()
         reply = wire.StatusReply(
             version=version("mussurana-verifier"),
             uptime_seconds=monotonic() - service.started,
@@ -61,13 +61,16 @@ class Query:
             log_bytes=service.log.size_bytes(),
             checkpoint_bytes=service.checkpoints.size_bytes,
             checkpoint_ns=service.checkpoints.written_ns,
-            violations=len(service.violations.summaries()),
+            violations=len(stored),
+            alarms_withdrawn=sum(each.state == "withdrawn" for each in stored),
+            alarm_wait_seconds=service.config.rounds.alarm_wait_seconds_max,
             level=[self._level(level) for level in service.config.verify.levels],
             collector=[_collector(info) for info in self._collectors()[:collectors_max]],
             now_ns=service.clock.now_ns(),
         )
         if gauges := progress.gauges:
             reply.waiting, reply.unknown_txns = gauges.waiting, gauges.unknown_txns
+            reply.alarms_waiting = gauges.alarms_waiting
             reply.lost_txns, reply.in_doubt = gauges.lost_txns, gauges.in_doubt
             reply.sessions_open, reply.sessions_idle = gauges.sessions_open, gauges.sessions_idle
             reply.unchecked_reads.update(gauges.unchecked_reads)
@@ -76,7 +79,7 @@ class Query:
     async def verdicts(self, request: wire.VerdictsRequest, _context: Context) -> wire.VerdictsReply:
         rounds = [
             each
-            for each in reversed(self._service.board.rounds())
+            for each in map(self._service.violations.shown, reversed(self._service.board.rounds()))
             if request.level in ("", each.level)
             and request.verdict in ("", each.verdict)
             and each.finished_ns >= request.since_ns
@@ -100,8 +103,8 @@ class Query:
             message = many if len(matching) > 1 else f"there is no violation {request.id!r}"
             await context.abort(grpc.StatusCode.NOT_FOUND, message)
         assert found is not None
-        fields = {name: found[name] for name in Summary.__dataclass_fields__}
-        return wire.ExplainReply(violation=wire.Violation(**fields), counterexample=json.dumps(found["counterexample"]))
+        summary = next(each for each in self._service.violations.summaries() if each.id == found["id"])
+        return wire.ExplainReply(violation=_violation(summary), counterexample=json.dumps(found["counterexample"]))
 
     def _collectors(self) -> list[CollectorInfo]:
         everybody = self._service.ingest.collectors()
@@ -118,7 +121,7 @@ class Query:
             status.retained = gauges.retained.get(level, 0)
             status.table_keys = gauges.table_keys.get(level, 0)
         if last := self._service.board.last_round(level):
-            status.last_round.CopyFrom(round_message(last))
+            status.last_round.CopyFrom(round_message(self._service.violations.shown(last)))
         return status
 
 
@@ -144,7 +147,7 @@ def round_message(each: journal.Round) -> wire.Round:
 
 
 def _violation(each: Summary) -> wire.Violation:
-    return wire.Violation(**vars(each))
+    return wire.Violation(**{name: getattr(each, name) for name in SUMMARY}, state=each.state, withdrawn=each.withdrawn)
 
 
 def _collector(info: CollectorInfo) -> wire.CollectorStatus:

@@ -16,7 +16,8 @@ from mussurana.verifier.daemon.board import Board
 from mussurana.verifier.daemon.clock import Clock
 from mussurana.verifier.daemon.journal import Journal, Step
 from mussurana.verifier.daemon.metrics import Metrics
-from mussurana.verifier.daemon.violations import Violations
+from mussurana.verifier.daemon.violations import Summary, Violations
+from mussurana.verifier.rounds.alarms import AlarmChange
 from mussurana.verifier.rounds.outcome import RoundOutcome
 
 RETRY_SECONDS = 0.5
@@ -41,7 +42,7 @@ class Teller:
         metrics: Metrics,
         announce: Callable[[], None] = lambda: None,
     ) -> None:
-        """`announce` is called when there are new violations."""
+        """`announce` is called when violations were told or withdrawn."""
         self._journal, self._violations, self._board = journal, violations, board
         self._clock, self._metrics, self._announce = clock, metrics, announce
         self._give_up = threading.Event()
@@ -56,24 +57,35 @@ class Teller:
         """A step that was taken for the first time."""
         self._until_written(lambda: self._journal.append(step))
         self.violations(list(step.violations))
+        self.alarms(list(step.alarms))
         for outcome, shown in zip(outcomes, step.rounds, strict=True):
             self._metrics.count_round(outcome, shown.finished_ns)
         self._board.publish(step.rounds)
 
     def violations(self, found: list[dict[str, Any]]) -> None:
-        """Those that are not known yet."""
-        new = self._until_written(lambda: self._violations.add(found)) if found else []
-        for violation in new:
-            self._metrics.count_rejection(violation["level"], violation["anomaly"])
-            logger.warning(
-                "rejected: %s, round %d: %s",
-                violation["level"],
-                violation["round"],
-                violation["summary"],
-                extra={"event": "rejected", "violation": violation["id"], "anomaly": violation["anomaly"]},
-            )
-        if new:
+        """Store those that are not known yet. They wait until they are told."""
+        if found:
+            self._until_written(lambda: self._violations.add(found))
+
+    def alarms(self, changes: list[AlarmChange]) -> None:
+        """Tell what is to be told, and take back what is to be taken back, each once."""
+        changed = self._until_written(lambda: self._violations.change(changes)) if changes else []
+        for each in changed:
+            self._tell(each)
+        if changed:
             self._announce()
+
+    def _tell(self, violation: Summary) -> None:
+        extra = {"event": "rejected", "violation": violation.id, "anomaly": violation.anomaly}
+        if violation.state == "told":
+            self._metrics.count_rejection(violation.level, violation.anomaly)
+            logger.warning(
+                "rejected: %s, round %d: %s", violation.level, violation.round, violation.summary, extra=extra
+            )
+        else:
+            self._metrics.withdrawals.labels(violation.level, "yes" if violation.was_told else "no").inc()
+            extra["event"] = "withdrawn"
+            logger.warning("withdrawn: %s: %s", violation.summary, violation.withdrawn, extra=extra)
 
     def _until_written(self, write: Callable[[], Result]) -> Result:
         while True:

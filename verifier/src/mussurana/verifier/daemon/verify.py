@@ -30,6 +30,7 @@ from mussurana.verifier.daemon.metrics import Metrics
 from mussurana.verifier.daemon.sequences import Sequences
 from mussurana.verifier.daemon.tell import Stopped, Teller
 from mussurana.verifier.daemon.workers import Worker
+from mussurana.verifier.rounds.alarms import AlarmChange
 from mussurana.verifier.rounds.outcome import RoundOutcome
 from mussurana.wire.segments import Damage, Position, Record, segment_numbers
 
@@ -210,7 +211,8 @@ class Verification:
             machine.step(step.now_ns)
             return
         outcomes = machine.step(step.now_ns, step.force)
-        again = self._step_of(step.number, step.log, step.now_ns, step.force, outcomes)
+        alarms = machine.decide_alarms(step.now_ns)
+        again = self._step_of(step.number, step.log, step.now_ns, step.force, outcomes, alarms)
         different = difference(step, again)
         self._step = step.number
         self._unverified = []
@@ -221,6 +223,7 @@ class Verification:
             logger.error("step %d, taken again: %s", step.number, different, extra={"event": "step_different"})
         # The journal was durable first, so a crash may have come before these were stored.
         self._teller.violations([*step.violations, *again.violations])
+        self._teller.alarms([*step.alarms, *again.alarms])
         self._say(rerun_steps=progress.rerun_steps + 1, differences=progress.differences + bool(different))
 
     # Going on
@@ -281,16 +284,26 @@ class Verification:
     def _advance(self, machine: Machine, force: bool = False) -> None:
         now_ns = self._machine_time_ns()
         outcomes = machine.step(now_ns, force)
-        if not outcomes:
+        alarms = machine.decide_alarms(now_ns)
+        if not outcomes and not alarms:
             if machine.last_round_ns == now_ns:
                 self._quiet.append((self._fed_to, now_ns))
             return
-        step = self._step_of(self._step + 1, self._fed_to, now_ns, force, outcomes)
+        step = self._step_of(self._step + 1, self._fed_to, now_ns, force, outcomes, alarms)
         self._teller.step(step, outcomes)
         self._step, self._quiet, self._looked_at = step.number, [], 0.0
-        self._unverified = []
+        if outcomes:
+            self._unverified = []
 
-    def _step_of(self, number: int, log: Position, now_ns: int, force: bool, outcomes: list[RoundOutcome]) -> Step:
+    def _step_of(
+        self,
+        number: int,
+        log: Position,
+        now_ns: int,
+        force: bool,
+        outcomes: list[RoundOutcome],
+        alarms: list[AlarmChange],
+    ) -> Step:
         finished_ns = self._clock.now_ns()
         return Step(
             number=number,
@@ -300,6 +313,7 @@ class Verification:
             quiet=tuple(self._quiet),
             rounds=tuple(Round.of(outcome, finished_ns) for outcome in outcomes),
             violations=tuple(violation_json(found) for outcome in outcomes for found in outcome.violations),
+            alarms=tuple(alarms),
         )
 
     def _checkpoint_now(self, feeder: Feeder) -> Callable[[], Checkpoint]:

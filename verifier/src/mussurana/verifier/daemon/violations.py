@@ -1,8 +1,9 @@
 """The violations that were found, for as long as somebody may want to read about them.
 
 Rounds are many and are soon forgotten; what a round rejected is not. Records in segments, each a violation as JSON, in
-the order in which they became known. They get here from the journal, which is durable first: after a crash what the
-journal has and this has not is added. The webhook's position is a place in here.
+the order in which they became known, and records of those that were told or withdrawn. They get here from the
+journal, which is durable first: after a crash what the journal has and this has not is added. The webhook's position is
+a place in here.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from mussurana.verifier.daemon.files import size_bytes
+from mussurana.verifier.daemon.journal import Round
 from mussurana.verifier.daemon.log import START
+from mussurana.verifier.rounds.alarms import AlarmChange
 from mussurana.wire.segments import Appender, Position, Record, read_from, segment_numbers
 
 SEGMENT_BYTES_MAX = 1 << 20
@@ -36,6 +39,18 @@ class Summary:
     anomaly: str
     adya: str
     summary: str
+    state: str = "told"  # or "waiting", or "withdrawn"; versions that did not wait told at once
+    withdrawn: str = ""  # why it was taken back
+    was_told: bool = True
+
+    @staticmethod
+    def of(violation: dict[str, Any]) -> Summary:
+        state = violation.get("state", "told")
+        plain = {name: violation[name] for name in SUMMARY}
+        return Summary(**plain, state=state, was_told=state == "told")
+
+
+SUMMARY = ("id", "level", "round", "epoch", "found_ns", "anomaly", "adya", "summary")
 
 
 class Violations:
@@ -51,11 +66,11 @@ class Violations:
         self._known: dict[str, tuple[Summary, Position]] = {}
         for record in self._records(START):
             with suppress(ValueError, KeyError, TypeError):  # of a version that this one does not know
-                self._note(json.loads(record.payload), record.position)
+                self._read(json.loads(record.payload), record.position)
 
     def add(self, violations: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Store those that are new, and return them once they are durable."""
-        new = [violation for violation in violations if violation["id"] not in self._known]
+        """Store those that are new, as waiting, and return them once they are durable."""
+        new = [{**violation, "state": "waiting"} for violation in violations if violation["id"] not in self._known]
         for violation in new:
             start = self._appender.end
             end = self._appender.append([json.dumps(violation, separators=(",", ":")).encode()])
@@ -67,24 +82,67 @@ class Violations:
             self._forget()
         return new
 
+    def change(self, changes: list[AlarmChange]) -> list[Summary]:
+        """Note which are told and which are withdrawn, and return those for which that is new, once it is durable."""
+        changed = []
+        for each in changes:
+            known = self._known.get(each.id)
+            if known is None or known[0].state == "withdrawn" or known[0].state == each.state:
+                continue
+            plain = {**vars(each), "change": each.id, "was_told": known[0].was_told}
+            del plain["id"]
+            self._appender.append([json.dumps(plain, separators=(",", ":")).encode()])
+            changed.append(self._change(plain))
+        if changed:
+            self._appender.sync()
+            self._forget()
+        return changed
+
     def summaries(self) -> list[Summary]:
         """All of them, oldest first."""
         with self._lock:
             return [summary for summary, _ in self._known.values()]
+
+    def shown(self, round: Round) -> Round:
+        """A round as it is to be shown: rejected from when one of its violations is told until all are withdrawn."""
+        with self._lock:
+            known = [self._known[id][0] for id in round.violations if id in self._known]
+        if not known or any(each.state == "told" for each in known):
+            return round
+        waiting = sum(each.state == "waiting" for each in known)
+        reason = f"an alarm waits for collectors that may take it back, {waiting:,} in all"
+        if not waiting:
+            reason = f"its violations were withdrawn: {known[0].withdrawn}"
+        return replace(round, verdict="unknown", reason=reason)
 
     def get(self, id: str) -> dict[str, Any] | None:
         with self._lock:
             known = self._known.get(id)
         for record in self._records(known[1]) if known else ():
             violation: dict[str, Any] = json.loads(record.payload)
-            if violation["id"] == id:
-                return violation
+            if violation.get("id") == id and known:
+                return {**violation, "state": known[0].state, "withdrawn": known[0].withdrawn}
         return None
 
+    def state(self, id: str) -> str:
+        """`waiting`, `told` or `withdrawn`; empty for one that is not here."""
+        with self._lock:
+            return self._known[id][0].state if id in self._known else ""
+
     def after(self, position: Position) -> Iterator[tuple[dict[str, Any], Position]]:
-        """Each violation from a place on, and the place after it."""
+        """What is to be delivered from a place on, and the place after it: violations when they are told, and those
+        that were told when they are withdrawn."""
         for record in self._records(position):
-            yield json.loads(record.payload), record.end
+            plain = json.loads(record.payload)
+            if "change" not in plain:
+                if "state" not in plain:  # of a version that told at once
+                    yield plain, record.end
+                continue
+            violation = self.get(plain["change"])
+            if violation and plain["state"] == "told":
+                yield {**violation, "event": "rejected", "state": "told", "withdrawn": ""}, record.end
+            elif violation and plain["was_told"]:
+                yield {**violation, "event": "withdrawn"}, record.end
 
     @property
     def end(self) -> Position:
@@ -99,9 +157,22 @@ class Violations:
     def _records(self, position: Position) -> Iterator[Record]:
         return (found for found in read_from(self.directory, position) if isinstance(found, Record))
 
+    def _read(self, plain: dict[str, Any], position: Position) -> None:
+        if "change" in plain:
+            self._change(plain)
+        else:
+            self._note(plain, position)
+
     def _note(self, violation: dict[str, Any], position: Position) -> None:
-        fields = {name: violation[name] for name in Summary.__dataclass_fields__}
-        self._known.setdefault(violation["id"], (Summary(**fields), position))
+        self._known.setdefault(violation["id"], (Summary.of(violation), position))
+
+    def _change(self, plain: dict[str, Any]) -> Summary:
+        summary, position = self._known[plain["change"]]
+        was_told = summary.was_told or plain["state"] == "told"
+        changed = replace(summary, state=plain["state"], withdrawn=plain["reason"], was_told=was_told)
+        with self._lock:
+            self._known[summary.id] = changed, position
+        return changed
 
     def _forget(self) -> None:
         numbers = segment_numbers(self.directory)

@@ -12,7 +12,7 @@ from google.protobuf.json_format import MessageToDict
 from mussurana.verifier.render.json import counterexample_from_json
 from mussurana.verifier.render.text import WIDTH, counterexample_lines
 from mussurana.verifier.render.words import anomaly_title, cells, count, duration, elide, pad, visible, wrap
-from mussurana.wire.query_pb2 import ExplainReply, Round, StatusReply, Unchecked, VerdictsReply
+from mussurana.wire.query_pb2 import ExplainReply, Round, StatusReply, Unchecked, VerdictsReply, Violation
 
 _NAME_CELLS_MAX = 40
 _CLAIMS_SHOWN_MAX = 5
@@ -63,7 +63,8 @@ def status_text(reply: StatusReply) -> str:
         f"with a read that could not be checked {reply.unknown_txns:,}",
         f"  sessions: {reply.sessions_open:,} open, {reply.sessions_idle:,} idle or closed",
         f"  log {_size(reply.log_bytes)}, {_size(reply.log_behind_bytes)} of it not verified; {_checkpoint(reply)}",
-        f"  {count(reply.violations, 'violation')} stored",
+        f"  {count(reply.violations, 'violation')} stored, {reply.alarms_waiting:,} of them waiting to be told "
+        f"(for {reply.alarm_wait_seconds:g} s at most), {reply.alarms_withdrawn:,} withdrawn",
     ]
     lines += [
         f"  reads not checked, {visible(reason)}: {reads:,}"
@@ -102,8 +103,9 @@ def verdicts_text(reply: VerdictsReply) -> str:
     for found in reversed(reply.violation):
         title = f"{found.anomaly} ({found.adya})" if found.adya else found.anomaly
         place = f"round {found.round}, epoch {found.epoch}, {_time(found.found_ns)}"
-        lines.append(f"REJECTED  {found.level}  {place}: {visible(title)}")
+        lines.append(f"{_word(found)}  {found.level}  {place}: {visible(title)}")
         lines += [f"  {line}" for line in wrap(found.summary, WIDTH - 2)]
+        lines += [f"  {line}" for line in _about(found)]
         lines.append(f"  mussurana explain {found.id}")
     if not reply.violation:
         lines.append("no violations")
@@ -115,10 +117,23 @@ def explanation_text(reply: ExplainReply, color: bool = False, width: int = WIDT
     counterexample = counterexample_from_json(json.loads(reply.counterexample))
     size = count(len(counterexample.transactions), "transaction")
     place = f"round {found.round}, epoch {found.epoch}"
-    word = f"{_BOLD_RED}REJECTED{_RESET}" if color else "REJECTED"
-    title = wrap(f"{found.level}  {place}: {anomaly_title(counterexample)}, {size}", width - 10)
-    lines = [f"{word}  {title[0]}", *title[1:], *counterexample_lines(counterexample, color, width)]
+    word = _word(found)
+    title = wrap(f"{found.level}  {place}: {anomaly_title(counterexample)}, {size}", width - len(word) - 2)
+    if color and word == "REJECTED":
+        word = f"{_BOLD_RED}{word}{_RESET}"
+    lines = [f"{word}  {title[0]}", *title[1:], *_about(found), *counterexample_lines(counterexample, color, width)]
     return "\n".join([*lines, f"  Found {_time(found.found_ns)} UTC, id {found.id}."]) + "\n"
+
+
+def _word(found: Violation) -> str:
+    return {"waiting": "WAITING", "withdrawn": "WITHDRAWN"}.get(found.state, "REJECTED")
+
+
+def _about(found: Violation) -> list[str]:
+    """Why it is not an alarm, or not yet."""
+    if found.state == "waiting":
+        return ["It waits for collectors that may still take it back."]
+    return wrap(f"Taken back: {found.withdrawn}.", WIDTH - 2) if found.state == "withdrawn" else []
 
 
 def _round_columns(each: Round) -> list[str]:

@@ -40,6 +40,10 @@ class Limits:
     snapshot_age_ns_max: int = 10 * SECOND_NS
     """Only without session order (generalized-si): older snapshots are not followed but count as unknown."""
 
+    alarm_wait_ns_max: int = 5 * SECOND_NS
+    """How long an alarm waits for collectors that may still say that they wrote unseen. Those at work are heard twice a
+    second."""
+
     retained_txns_max: int = 2_000_000
     """Transactions that a level remembers, about 400 bytes each. Beyond it the older half is left out of the check, as
     if it had been lost: a session that never fences, or blind writes at a snapshot level, may come to that."""

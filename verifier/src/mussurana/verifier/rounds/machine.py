@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from mussurana.verifier.history import NO_VALUE, UNKNOWN_TIME, Ints, Kind, SmallInts
 from mussurana.verifier.rounds.admission import Admission
+from mussurana.verifier.rounds.alarms import AlarmChange, Alarms
 from mussurana.verifier.rounds.batch import ABORTED, COMMITTED, PAST_VERSION, Batch
 from mussurana.verifier.rounds.ended import short
 from mussurana.verifier.rounds.fences import INITIAL_VERSION, UNKNOWN_EPOCH, Fences, tell_epochs, with_epochs
@@ -131,6 +132,7 @@ class Verifier:
         self.key_names: dict[int, str] = {}
         self.colliding_keys: set[int] = set()  # that have two names
         self.taints = Taints()
+        self.alarms = Alarms()
         self.unchecked = dict.fromkeys(("absent", "unfenced", "tainted", "colliding", "contested", "lost"), 0)
         self.blamed: Counter[Taint] = Counter()  # reads that each left unchecked, in total
         self._unchecked_now: Counter[Taint] = Counter()  # of them, those of this round
@@ -171,6 +173,7 @@ class Verifier:
             known = self._new_collector(collector)
             known.is_whole = fragment.sequence == 1
         known.sequence, known.heard_ns = fragment.sequence, received_ns
+        heard_to_ns = known.sealed_ns
         known.name = fragment.collector_name or known.name
         known.sealed_ns = max(known.sealed_ns, fragment.sealed_ns)
         self.clocks_set_back += decoded.clocks_set_back
@@ -182,7 +185,7 @@ class Verifier:
         self._learn_names(known, fragment)
         self._learn_collisions(colliding)
         self._learn_owners(known, fragment, batch)
-        self._learn_taints(known, fragment, received_ns)
+        self._learn_taints(known, fragment, received_ns, heard_to_ns)
         self._learn_horizon(known, fragment.xid_horizon, batch)
         for event in fragment.session_event:
             if event.what == SessionEvent.OPEN:
@@ -313,9 +316,11 @@ class Verifier:
 
     # What collectors claim
 
-    def _learn_taints(self, known: Collector, fragment: Fragment, now_ns: int) -> None:
+    def _learn_taints(self, known: Collector, fragment: Fragment, now_ns: int, heard_to_ns: int) -> None:
         """Reads of a table that somebody writes to unseen prove nothing any more, in any process."""
-        new = [self.taints.tell(Taint(known.id, table), now_ns) for table in sorted(tainted_tables(fragment))]
+        tables = sorted(tainted_tables(fragment))
+        self.alarms.taint(tables, heard_to_ns, self._collector_label(known.id))
+        new = [self.taints.tell(Taint(known.id, table), now_ns) for table in tables]
         if any(new):
             for level in self.levels:
                 tainted = self.taints.of(level.real_keys(), self.key_names) >= 0
@@ -334,7 +339,10 @@ class Verifier:
                 self.owners.contest(known.id, tag)
                 foreign = (batch.kind == Kind.WRITE) & (batch.version >> COUNTER_BITS == tag)
                 self.owners.note_pairs(batch.key[foreign], batch.version[foreign])
+                pairs = set(zip(batch.key[foreign].tolist(), batch.version[foreign].tolist(), strict=True))
+                self.alarms.disown(tag, pairs, self._collector_label(known.id))
             elif self.owners.prove(known.id, tag):  # what was said of its versions by others counts no more
+                self.alarms.disown(tag, set(), self._collector_label(known.id))
                 self.lost = self.lost.without_tag(tag)
                 self.admission.progress.settled.pop(tag, None)
 
@@ -373,6 +381,7 @@ class Verifier:
         if self._counts(known, tag):
             base, end = tag << COUNTER_BITS, min(max(first, end), COUNTER_END)
             self.lost.add(np.array([base + min(first, end)], np.int64), np.array([base + end], np.int64))
+            self.alarms.lose(base + first, base + end, self._collector_label(known.id))
 
     def _open(self, known: Collector, event: SessionEvent, received_ns: int) -> None:
         session = self._session(known, event.session)
@@ -772,7 +781,7 @@ class Verifier:
         for number, position in zip(found.txns.session.tolist(), found.txns.position.tolist(), strict=True):
             session = self.sessions[number]
             digest.update(session.collector + f"/{session.number}/{position}".encode())
-        return Violation(
+        violation = Violation(
             id=digest.hexdigest()[:12],
             level=level.settings.level,
             round=self.rounds,
@@ -780,6 +789,24 @@ class Verifier:
             found_ns=now_ns,
             counterexample=told,
         )
+        self._raise(level, violation, found, now_ns)
+        return violation
+
+    def _raise(self, level: LevelRounds, violation: Violation, found: Found, now_ns: int) -> None:
+        keys = [level.real_key.get(key, key) for key in found.txns.key.tolist()]
+        names = [self.key_names.get(key) for key in keys]
+        self.alarms.found(violation.id, now_ns, found.txns, np.array(keys, np.int64), names)
+
+    def decide_alarms(self, now_ns: int) -> list[AlarmChange]:
+        """The alarms that are to be told or withdrawn now. The same calls give the same answers, also after a restart;
+        a call that returns nothing has changed nothing."""
+        if not self.alarms.by_id:
+            return []
+        heard: dict[bytes, int] = {}
+        if self.alarms.waiting:
+            open_at = {session.collector for session in self.sessions.values() if session.is_open}
+            heard = {id: self.collectors[id].sealed_ns for id in open_at}
+        return self.alarms.decide(now_ns, self._overdue_ns(now_ns, self.limits.alarm_wait_ns_max), heard)
 
     # Names
 
@@ -862,6 +889,7 @@ class Verifier:
             lost_txns=self.lost_txns,
             lost_fragments=self.lost_fragments,
             clashing_tags=len(self.owners.contester),
+            alarms_waiting=len(self.alarms.waiting),
             ignored_claims=self.ignored_claims,
             clocks_set_back=self.clocks_set_back,
             begun_anew=self.begun_anew,

@@ -73,6 +73,7 @@ class Gauges:
     clashing_tags: int  # in total: tags of write ids that two collectors drew
     begun_anew: int  # in total: how often all was let go, because no fence could prove its place
     in_doubt: int  # waiting for evidence
+    alarms_waiting: int = 0  # violations that are found and not told yet
     ignored_claims: int = 0  # in total: words of collectors on versions that are not theirs
     unchecked_by: dict[tuple[str, str], int] = field(default_factory=dict)  # in total, by collector and table
     clocks_set_back: int = 0  # in total: transactions whose own times went backwards, so that none of them is used

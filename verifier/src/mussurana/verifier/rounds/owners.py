@@ -91,11 +91,11 @@ class Owners:
         if not doubtful.any() and not len(self.pair_key):
             return np.asarray(doubtful)
         missing = doubtful.copy()
-        missing[doubtful] = ~_among(key[doubtful], seen[doubtful], key[written], version[written])
-        return np.asarray(missing | _among(key, seen, self.pair_key, self.pair_version))
+        missing[doubtful] = ~among(key[doubtful], seen[doubtful], key[written], version[written])
+        return np.asarray(missing | among(key, seen, self.pair_key, self.pair_version))
 
 
-def _among(key: Ints, version: Ints, keys: Ints, versions: Ints) -> npt.NDArray[np.bool_]:
+def among(key: Ints, version: Ints, keys: Ints, versions: Ints) -> npt.NDArray[np.bool_]:
     """Which of these pairs of key and version are among those."""
     if not len(key) or not len(keys):
         return np.zeros(len(key), bool)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from mussurana.verifier.rounds.alarms import Alarm, Saw
 from mussurana.verifier.rounds.batch import Batch
 from mussurana.verifier.rounds.ended import EndedTags
 from mussurana.verifier.rounds.fences import Border
@@ -105,6 +106,7 @@ def snapshot(machine: Verifier) -> Callable[[], bytes]:
         "ignored_claims": machine.ignored_claims,
         "colliding_keys": sorted(machine.colliding_keys),
         "clocks_set_back": machine.clocks_set_back,
+        "alarms": [asdict(alarm) for alarm in machine.alarms.by_id.values()],
         **{name: getattr(machine, name) for name in _NUMBERS},
     }
 
@@ -194,6 +196,9 @@ def _restore_claims(machine: Verifier, columns: dict[str, np.ndarray], text: dic
         machine.taints.tell(Taint(b"", table), text["last_round_ns"])
     machine.blamed.update({Taint(bytes.fromhex(id), table): reads for id, table, reads in text.get("blamed", ())})
     machine.ignored_claims = text.get("ignored_claims", 0)
+    for alarm in text.get("alarms", ()):
+        saw = [Saw(**one) for one in alarm["saw"]]
+        machine.alarms.by_id[alarm["id"]] = Alarm(**{**alarm, "saw": saw})
 
 
 def _add_to_version_1(text: dict[str, Any], columns: dict[str, np.ndarray]) -> None:

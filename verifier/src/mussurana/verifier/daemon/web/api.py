@@ -79,7 +79,7 @@ class Api:
         level, verdict = _text(query, "level"), _text(query, "verdict")
         found = [
             each
-            for each in reversed(self._service.board.rounds())
+            for each in map(self._service.violations.shown, reversed(self._service.board.rounds()))
             if level in ("", each.level) and verdict in ("", each.verdict)
         ]
         return _encoded({"rounds": [round_json(each) for each in found[:limit]], "more": len(found) > limit})
@@ -123,7 +123,7 @@ class Api:
                 "counts": gaps.counts(),
                 "latest": [{**vars(gap), "collector": gap.collector.hex()} for gap in gaps.latest()[:GAPS_SHOWN]],
             },
-            "rounds": [round_json(each) for each in rounds[: -ROUNDS_SHOWN - 1 : -1]],
+            "rounds": [round_json(service.violations.shown(each)) for each in rounds[: -ROUNDS_SHOWN - 1 : -1]],
             "violations": {
                 "stored": len(stored),
                 "by_level": _counts(stored),

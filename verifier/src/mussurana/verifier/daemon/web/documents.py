@@ -1,7 +1,7 @@
 """A violation as JSON, as a picture, as a page of its own, and as the story that its page here tells.
 
 Drawing takes a while (the layout of a picture with many transactions some tenths of a second), so it is done once, by
-one thread at a time, and kept for those who look at the same violation next. A violation never changes.
+one thread at a time, and kept for those who look at the same violation next, until its state changes.
 """
 
 from __future__ import annotations
@@ -42,22 +42,23 @@ FORMS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
 class Documents:
     def __init__(self, violations: Violations, kept_bytes_max: int = KEPT_BYTES_MAX) -> None:
         self._violations, self._kept_bytes_max = violations, kept_bytes_max
-        self._kept: OrderedDict[tuple[str, str], bytes] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, str, str], bytes] = OrderedDict()
         self._kept_bytes = 0
         self._lock = threading.Lock()
 
     def get(self, id: str, form: str) -> Document | None:
         """None if there is no such violation."""
         kind, render = FORMS[form]
+        state = self._violations.state(id)
         with self._lock:
-            content = self._kept.pop((id, form), None)
+            content = self._kept.pop((id, form, state), None)
             if content is None:
                 violation = self._violations.get(id)
                 if violation is None:
                     return None
                 content = render(violation).encode()
                 self._kept_bytes += len(content)
-            self._kept[id, form] = content  # the one that was asked for last stands last
+            self._kept[id, form, state] = content  # the one that was asked for last stands last
             while self._kept_bytes > self._kept_bytes_max and len(self._kept) > 1:
                 self._kept_bytes -= len(self._kept.popitem(last=False)[1])
         return kind, content

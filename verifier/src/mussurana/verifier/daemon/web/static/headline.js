@@ -10,9 +10,10 @@ export function headline(overview, secondsSince) {
   const { status, violations, collectors } = overview;
   const last = status.level.map((level) => level.last_round).filter(Boolean);
   const levels = status.level.map((level) => level.level).join(", ");
-  const recent = violations.latest.filter((each) => secondsSince(each.found_ns) < HOUR_SECONDS);
+  const told = violations.latest.filter((each) => each.state === "told");
+  const recent = told.filter((each) => secondsSince(each.found_ns) < HOUR_SECONDS);
   const older = violations.stored - recent.length;
-  const newest = violations.latest[0];
+  const newest = told[0];
 
   if (status.trouble.length || status.state === "stopped") {
     const title = status.state === "stopped" ? "Verification has stopped" : "Verification is held up";
@@ -20,7 +21,7 @@ export function headline(overview, secondsSince) {
     return { kind: "trouble", title, text: text || "The daemon is ending." };
   }
   if (recent.length) {
-    const many = recent.length === violations.latest.length && violations.stored > recent.length;
+    const many = recent.length === told.length && told.length === violations.latest.length && violations.stored > recent.length;
     const title = `${many ? "More than " : ""}${plural(recent.length, "violation")} in the last hour`;
     const text = `The latest: ${newest.anomaly}, against ${newest.level}, found ${ago(secondsSince(newest.found_ns))}.`;
     return { kind: "rejected", title, text, violation: newest.id };

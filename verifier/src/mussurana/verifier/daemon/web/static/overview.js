@@ -129,9 +129,11 @@ function showViolations(violations) {
 
 function violationItem(each) {
   const title = each.adya && each.adya !== each.anomaly ? `${each.anomaly} (${each.adya})` : each.anomaly;
-  return h("li", {}, icon("rejected"), h("div", {},
+  return h("li", {}, icon(each.state === "told" ? "rejected" : each.state === "waiting" ? "waiting" : "unknown"), h("div", {},
     h("a", { href: `violations/${encodeURIComponent(each.id)}`, "data-focus": each.id }, title.slice(0, 1).toUpperCase() + title.slice(1)),
     h("p", { class: "violation-summary" }, each.summary),
+    each.state === "told" ? null : h("p", { class: "violation-state" }, each.state === "waiting"
+      ? "Waits for collectors that may still take it back." : `Withdrawn: ${each.withdrawn}.`),
     h("p", { class: "violation-where" }, h("code", {}, each.level), both(each.found_ns))));
 }
 
@@ -254,6 +256,6 @@ function aboutRound(round) {
 
 function showFoot(status) {
   say(find("foot"), `mussurana ${status.version} · ${status.state} · up ${age(secondsSince(status.started_ns))} · `
-    + `${plural(status.sessions_open, "open session")} · log ${size(status.log_bytes)}, ${size(status.log_behind_bytes)} not verified · `
+    + `${plural(status.sessions_open, "open session")} · ${plural(status.alarms_waiting, "alarm")} waiting, ${number(status.alarm_wait_seconds)} s at most · log ${size(status.log_bytes)}, ${size(status.log_behind_bytes)} not verified · `
     + `checkpoint ${status.checkpoint_ns ? ago(secondsSince(status.checkpoint_ns)) : "not made yet"}`);
 }

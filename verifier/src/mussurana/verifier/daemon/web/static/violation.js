@@ -19,11 +19,12 @@ async function load() {
   say(find("headline"), violation.headline);
   say(find("summary"), violation.summary);
   find("verdict").hidden = find("actions").hidden = false;
-  render(find("facts"), violation.id, () => [
+  render(find("facts"), [violation.id, violation.state], () => [
     fact("Level", h("code", {}, violation.level)),
     fact("Found", both(violation.found_ns)),
     fact("Round", number(violation.round)),
     fact("Epoch", number(violation.epoch)),
+    fact("State", violation.state === "withdrawn" ? `withdrawn: ${violation.withdrawn}` : violation.state),
     fact("Violation", h("code", {}, violation.id)),
   ]);
   render(find("story"), violation.id, () => built(violation.story));
