@@ -77,6 +77,8 @@ def as_version_2(state: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         del memory["border"]
     for name in [name for name in columns if name.endswith(".epoch")]:
         del columns[name]
+    for name in [name for name in columns if name.endswith(".isolation")]:
+        del columns[name]
     text["version"], text["fenced_ns"], text["fence_epoch"] = 2, 7, [[1, 1]]
     return text, columns
 

@@ -34,6 +34,7 @@ from mussurana.collector.sql.control import (
     ROLLBACK,
     SCHEMA,
     SEARCH_PATH,
+    SET_DEFAULT,
     TEMPORARY,
     Control,
     level_in,
@@ -71,6 +72,10 @@ NEVER_NS = 1 << 63
 
 XID_HORIZON = b"SELECT pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())::pg_catalog.text"
 """All transactions of the database with smaller ids have ended."""
+
+_LEVEL = "pg_catalog.current_setting('transaction_isolation')"
+DEFAULT_ISOLATION = f"SELECT {_LEVEL}".encode()
+"""In a transaction of its own. What a role, a database, the server or the session has set, is all in it."""
 
 PGen = Generator[Any, Any, Any]
 
@@ -139,6 +144,10 @@ class Watch:
             transactions = self.transactions
             if transactions is not None and transactions.session.fence_due(time_ns()):
                 yield from self._fence(transactions)
+            if transactions is not None and transactions.default_isolation == NOT_KNOWN:
+                result = yield from self._query(DEFAULT_ISOLATION)
+                if result.status == TUPLES_OK:
+                    self._learn_default(transactions, result.get_value(0, 0))
         except e.Error as error:  # the connection is gone; the application will notice by itself
             logger.debug("between transactions: %s", error)
         except Exception:
@@ -242,6 +251,8 @@ class Watch:
                 if result.status == TUPLES_OK and result.ntuples and int(result.get_value(0, 0)) > self.epoch:
                     self.epoch = txn.epoch = int(result.get_value(0, 0))
                     txn.observations.append((extract_fence, 0, int(result.get_value(0, 1) or 0)))
+                    self._learn_default(transactions, result.get_value(0, 2))
+                    txn.isolation = transactions.default_isolation
                     self._end_fence(session, txn, COMMITTED)
                     session.fenced(wrote=False, seconds=perf_counter() - started)
                     return
@@ -258,8 +269,8 @@ class Watch:
             if result.status == TUPLES_OK and result.ntuples:
                 self.epoch = txn.epoch = int(result.get_value(0, 0))
                 txn.observations.append((extract_fence, write_id, int(result.get_value(0, 1) or 0)))
-                level = (result.get_value(0, 2) or b"").decode().upper()
-                transactions.default_isolation = LEVELS.get(level, NOT_KNOWN)
+                self._learn_default(transactions, result.get_value(0, 2))
+                txn.isolation = transactions.default_isolation
                 self._end_fence(session, txn, COMMITTED)
                 session.fenced(wrote=True, seconds=perf_counter() - started)
                 return
@@ -267,6 +278,10 @@ class Watch:
             if result.error_field(pq.DiagnosticField.SQLSTATE) not in (b"40001", b"40P01"):
                 break
         session.fence_failed(perf_counter() - started)
+
+    def _learn_default(self, transactions: Transactions, level: bytes | None) -> None:
+        """A transaction that asked for no isolation level ran at this one."""
+        transactions.default_isolation = LEVELS.get((level or b"").decode().upper(), NOT_KNOWN)
 
     def _end_fence(self, session: Session, txn: Txn, status: int) -> None:
         catch_up(txn, self.recorder.names)  # or else all that follows would have to wait in the queue behind it
@@ -300,6 +315,7 @@ class Watch:
         self.pgconn.notify_handler = self.pgconn.notice_handler = None  # nobody expects to hear anything any more
         started = perf_counter()
         txn = session.begin()
+        txn.isolation = self.transactions.default_isolation
         try:
             result = yield from _within(CLOSING_SECONDS_MAX, self._query(_read_fence(self._fence_name())))
             if result.status == TUPLES_OK and result.ntuples:
@@ -571,8 +587,14 @@ class Watch:
             self.commit_sent = False
         if what in _CHANGES_NAMES:
             self._names_may_have_changed(control)
-        if self.transactions is not None:
-            self.transactions.after(control, tag, self.pgconn.transaction_status != IDLE)
+        elif what == SET_DEFAULT:
+            self.renew_ns = 0  # the server is asked if it is not known
+        transactions = self.transactions
+        if transactions is not None:
+            in_transaction = self.pgconn.transaction_status != IDLE
+            if what == SEARCH_PATH:  # RESET ALL and DISCARD ALL reset the level, too
+                transactions.set_default(NOT_KNOWN, in_transaction)
+            transactions.after(control, tag, in_transaction)
 
     def begin(self, command: bytes) -> Txn | None:
         """A command that begins a transaction is about to be sent, and the connection is idle."""
@@ -636,17 +658,23 @@ class Watch:
 
     def lose_step(self) -> None:
         """From now on answers may be to other statements than psycopg takes them for: what they say is not used."""
-        self.out_of_step = True
-        self.lane = {}
-        self.renew_ns = NEVER_NS  # nothing of ours may run either
-        self.abandon()
+        try:
+            self.out_of_step = True
+            self.lane = {}
+            self.renew_ns = NEVER_NS  # nothing of ours may run either
+            self.abandon()
+        except Exception:
+            self.failed()
 
     def in_step_again(self) -> None:
         """The pipeline in which that happened is over, and all answers have come."""
-        if self.out_of_step:
-            self.abandon()
-            self.out_of_step = False
-            self.renew_ns = 0
+        try:
+            if self.out_of_step:
+                self.abandon()
+                self.out_of_step = False
+                self.renew_ns = 0
+        except Exception:
+            self.failed()
 
     def abandon(self) -> None:
         """What became of the open transaction is not known, nor of what it wrote."""
@@ -729,7 +757,7 @@ def _within(seconds: float, steps: PGen) -> PGen:
 
 
 def _read_fence(name: str) -> bytes:
-    return f"SELECT epoch, mussurana_wid FROM {name} WHERE id = 1".encode()
+    return f"SELECT epoch, mussurana_wid, {_LEVEL} FROM {name} WHERE id = 1".encode()
 
 
 def _write_fence(name: str, write_id: int) -> bytes:
@@ -737,5 +765,5 @@ def _write_fence(name: str, write_id: int) -> bytes:
     return (
         f"UPDATE {name} AS f SET epoch = f.epoch + 1, mussurana_wid = {write_id} "
         f"FROM (SELECT id, mussurana_wid FROM {name} WHERE id = 1 FOR UPDATE) AS o WHERE f.id = o.id "
-        "RETURNING f.epoch, o.mussurana_wid, pg_catalog.current_setting('transaction_isolation')"
+        f"RETURNING f.epoch, o.mussurana_wid, {_LEVEL}"
     ).encode()

@@ -21,6 +21,7 @@ from mussurana.collector.recorder import (
     Txn,
 )
 from mussurana.collector.sql.control import (
+    ASK,
     BEGIN,
     COMMIT,
     FINISH_PREPARED,
@@ -29,6 +30,7 @@ from mussurana.collector.sql.control import (
     ROLLBACK,
     ROLLBACK_TO,
     SAVEPOINT,
+    SET_DEFAULT,
     SET_TRANSACTION,
     Control,
 )
@@ -41,12 +43,23 @@ SAVEPOINTS_MAX = 10_000
 class Transactions:
     """Not for two threads at a time, as the connection that it belongs to."""
 
-    __slots__ = ("default_isolation", "only_reads", "prepared", "recorder", "savepoints", "session", "sure", "txn")
+    __slots__ = (
+        "default_isolation",
+        "next_default",
+        "only_reads",
+        "prepared",
+        "recorder",
+        "savepoints",
+        "session",
+        "sure",
+        "txn",
+    )
 
     def __init__(self, recorder: Recorder, session: Session) -> None:
         self.recorder = recorder
         self.session = session
-        self.default_isolation = NOT_KNOWN
+        self.default_isolation = NOT_KNOWN  # of transactions that ask for none; not known: the server is asked
+        self.next_default: int | None = None  # once the transaction is committed
         self.txn: Txn | None = None
         self.savepoints: list[tuple[str, int]] = []
         self.only_reads = True  # nothing so far that a ROLLBACK would undo
@@ -73,6 +86,10 @@ class Transactions:
         if txn is None:
             return
         self.txn = None
+        if self.next_default is not None:
+            if status != ABORTED:
+                self.default_isolation = self.next_default if status == COMMITTED else NOT_KNOWN
+            self.next_default = None
         if not self.sure and status != ABORTED:
             # Some of its writes may have been rolled back, nobody knows which: nothing of it can be relied on.
             self._lose_writes(txn)
@@ -86,6 +103,7 @@ class Transactions:
         Its session takes it to be in doubt. Parts of it may be rolled back, so its writes cannot be relied on either.
         """
         txn, self.txn = self.txn, None
+        self.default_isolation, self.next_default = NOT_KNOWN, None
         if txn is not None:
             self._lose_writes(txn)
 
@@ -129,11 +147,20 @@ class Transactions:
             self.roll_back_to(control.name)
         elif what == SET_TRANSACTION:
             if self.txn is not None and control.isolation:
-                self.txn.isolation = control.isolation
+                self.txn.isolation = max(control.isolation, NOT_KNOWN)
+        elif what == SET_DEFAULT:
+            self.set_default(NOT_KNOWN if control.isolation == ASK else control.isolation, in_transaction)
         elif what == PREPARE:
             self.prepare(control.name, tag)
         elif what == FINISH_PREPARED:
             self.finish_prepared(control.name, control.committed)
+
+    def set_default(self, isolation: int, in_transaction: bool) -> None:
+        """The session was given another default, which is taken back if the transaction is."""
+        if in_transaction and self.txn is not None:
+            self.next_default = isolation
+        else:
+            self.default_isolation = NOT_KNOWN if in_transaction else isolation
 
     def savepoint(self, name: str) -> None:
         if self.txn is not None:
@@ -149,6 +176,8 @@ class Transactions:
 
     def roll_back_to(self, name: str) -> None:
         index = self._find(name)
+        if self.next_default is not None:
+            self.next_default = NOT_KNOWN  # it may have been set since
         if self.txn is None:
             return
         if index is None:

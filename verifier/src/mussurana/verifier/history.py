@@ -57,6 +57,20 @@ class Status(IntEnum):
     IN_DOUBT = 2  # the answer to COMMIT never came: it took effect, or it did not
 
 
+class Isolation(IntEnum):
+    """What a transaction ran at, as far as its collector knows: nobody promised it more than that."""
+
+    NOT_KNOWN = 0
+    READ_UNCOMMITTED = 1
+    READ_COMMITTED = 2
+    REPEATABLE_READ = 3
+    SERIALIZABLE = 4
+
+
+NO_ISOLATION = np.zeros(0, np.uint8)
+"""Of a history that says nothing of it."""
+
+
 class Kind(IntEnum):
     """What an operation does to its key."""
 
@@ -121,6 +135,7 @@ class History:
     statements: Sequence[str] = ()  # empty, or one per operation: the SQL that it came from, "" where not known
     left_out: tuple[LeftOut, ...] = ()
     source: str = ""
+    isolation: Bytes = field(default_factory=lambda: NO_ISOLATION)  # empty, or one per transaction; no verdict asks
     past: int = 0  # so many transactions, the first ones, are known to come before all others
 
     @property
@@ -192,6 +207,7 @@ class History:
             statements=Named(ops, lambda op: self.statements[op]) if self.statements else (),
             left_out=self.left_out,
             source=self.source,
+            isolation=self.isolation[keep] if len(self.isolation) else NO_ISOLATION,
             past=int(np.searchsorted(keep, self.past)),
         )
 

@@ -52,6 +52,7 @@ class ShownTransaction:
     begin_ns: int | None
     committed_ns: int | None
     operations: tuple[ShownOperation, ...]
+    isolation: str = ""  # what it ran at, "READ COMMITTED"; empty where nobody knows
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,11 @@ BEGIN, COMMIT, ROLLBACK, SAVEPOINT, RELEASE, ROLLBACK_TO = (
     "release",
     "rollback to",
 )
-PREPARE, FINISH_PREPARED, SET_TRANSACTION, SEARCH_PATH, ENCODING, TEMPORARY, SCHEMA = (
+PREPARE, FINISH_PREPARED, SET_TRANSACTION, SET_DEFAULT, SEARCH_PATH, ENCODING, TEMPORARY, SCHEMA = (
     "prepare transaction",
     "finish prepared",
     "set transaction",
+    "set the default isolation",
     "search path",
     "encoding",
     "temporary table",
@@ -37,6 +38,10 @@ LEVELS = {
     "REPEATABLE READ": REPEATABLE_READ,
     "SERIALIZABLE": SERIALIZABLE,
 }
+
+
+ASK = -1
+"""Of a statement that sets an isolation level, which only the server can tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,8 @@ def parse_control(tokens: list[Token]) -> Control | None:
         return Control(PREPARE, _last_text(tokens))
     if first == "SET" and "TRANSACTION" in words[1:3]:
         return Control(SET_TRANSACTION, isolation=level_in(" ".join(words)))
+    if (level := _level_control(tokens, words)) is not None:
+        return level
     if (first in ("SET", "RESET", "DISCARD") and {"SEARCH_PATH", "SCHEMA", "ALL"} & set(words[1:3])) or (
         "SET_CONFIG" in words and any(token.text == "search_path" for token in tokens)
     ):
@@ -82,6 +89,29 @@ def parse_control(tokens: list[Token]) -> Control | None:
     if first in ("CREATE", "ALTER", "DROP"):
         return Control(SCHEMA)
     return None
+
+
+def _level_control(tokens: list[Token], words: list[str]) -> Control | None:
+    """What a statement does to the isolation level of this transaction or of later ones; None if nothing."""
+    if "SET_CONFIG" in words:
+        names = [token.text for token in tokens if token.literal]
+        at = words.index("SET_CONFIG") + 2
+        if "default_transaction_isolation" in names or (at < len(tokens) and not tokens[at].literal):
+            return Control(SET_DEFAULT, isolation=ASK)
+        return Control(SET_TRANSACTION, isolation=ASK) if "transaction_isolation" in names else None
+    if words[0] not in ("SET", "RESET"):
+        return None
+    at = 2 if words[1:2] in (["SESSION"], ["LOCAL"]) else 1
+    name = words[at] if at < len(words) else ""
+    if name == "CHARACTERISTICS":
+        level = level_in(" ".join(words))
+        return Control(SET_DEFAULT, isolation=level) if level else None
+    if name not in ("DEFAULT_TRANSACTION_ISOLATION", "TRANSACTION_ISOLATION"):
+        return None
+    level = LEVELS.get(tokens[-1].text.upper() if tokens[-1].literal else words[-1], ASK)
+    if name == "TRANSACTION_ISOLATION":
+        return Control(SET_TRANSACTION, isolation=level)
+    return None if words[1] == "LOCAL" else Control(SET_DEFAULT, isolation=level)  # LOCAL ends with the transaction
 
 
 def level_in(words: str) -> int:

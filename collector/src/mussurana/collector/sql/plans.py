@@ -12,7 +12,7 @@ from copy import copy
 from mussurana.collector.catalog import WID, Catalog, Table
 from mussurana.collector.coverage import UNOBSERVED_READ
 from mussurana.collector.sql.batches import Batch, find_batch
-from mussurana.collector.sql.control import Control, parse_control
+from mussurana.collector.sql.control import ASK, SET_DEFAULT, Control, parse_control
 from mussurana.collector.sql.draft import Draft, unobserved_write_keys
 from mussurana.collector.sql.other import plan_copy, plan_other
 from mussurana.collector.sql.plan import Plan
@@ -168,6 +168,8 @@ class Plans:
             return Plan(text, text, control=control, coverage=())
         plan = self._one(draft, end)
         plan.control = control
+        if control is None and tokens[0].word == "DO" and "isolation" in text.lower():
+            plan.control = Control(SET_DEFAULT, isolation=ASK)
         written = draft.written_by_functions()
         if written:
             plan.taints = tuple({*plan.taints, *written})

@@ -12,6 +12,7 @@ from mussurana.verifier.engine.decide import Decision
 from mussurana.verifier.engine.graph import Graph, build_graph, keeps_sessions
 from mussurana.verifier.engine.problem import Solver
 from mussurana.verifier.engine.resolve import Impossible, Resolved, with_observers
+from mussurana.verifier.explain.below import below
 from mussurana.verifier.explain.cases import refutations
 from mussurana.verifier.explain.classify import classify, mildest
 from mussurana.verifier.explain.sentences import Narrator
@@ -47,7 +48,7 @@ def explain(
     narrator = Narrator(Cast(resolved.history, part.history, numbers), part)
     graph = build_graph(part, settings, keeps_sessions(settings))
     if graph.chains.clash is not None:
-        return _two_successors(narrator, graph)
+        return _two_successors(narrator, graph, settings)
     cases, names, keys = [], [], set()
     found = refutations(graph, out_of_time)
     for case in islice(found, CASES_SHOWN_MAX):
@@ -60,11 +61,15 @@ def explain(
     hidden = sum(1 for _ in islice(found, 1000))
     anomaly, adya = mildest(names) if names else ("contradiction", "")
     count = len(numbers)
+    shown = narrator.cast.show(keys)
     return Counterexample(
         anomaly=anomaly,
         adya=adya,
-        summary=f"{count} transactions that no {graph.level.promise} order explains" + _where(keys) + ".",
-        transactions=narrator.cast.show(keys),
+        summary=below(shown, settings.level, adya)
+        + f"{count} transactions that no {graph.level.promise} order explains"
+        + _where(keys)
+        + ".",
+        transactions=shown,
         cases=tuple(cases) or (_NO_TIME,),
         facts=(f"{hidden} further cases end in a contradiction as well and are not shown.",) if hidden else (),
     )
@@ -84,7 +89,7 @@ def _conclusion(steps: int, graph: Graph) -> str:
     return f"No {order} has {'both' if steps == 2 else 'all of these'}."
 
 
-def _two_successors(narrator: Narrator, graph: Graph) -> Counterexample:
+def _two_successors(narrator: Narrator, graph: Graph, settings: Settings) -> Counterexample:
     """One version that two transactions claim to have replaced, or lists that disagree about what follows it."""
     assert graph.chains.clash is not None
     version, *after = graph.chains.clash
@@ -106,11 +111,13 @@ def _two_successors(narrator: Narrator, graph: Graph) -> Counterexample:
     conclusion = _conclusion(2, graph)
     if graph.level.split:
         conclusion = "Two transactions that write one key must not overlap, but here neither saw the other's write."
+    shown = cast.show({key})
     return Counterexample(
         anomaly="lost update",
         adya="G-single",
-        summary=f"{labels[0]} and {labels[1]} both replaced the same version of {key}, so one update is lost.",
-        transactions=cast.show({key}),
+        summary=below(shown, settings.level, "G-single")
+        + f"{labels[0]} and {labels[1]} both replaced the same version of {key}, so one update is lost.",
+        transactions=shown,
         cases=(Case((), steps, conclusion),),
     )
 

@@ -7,7 +7,17 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from mussurana.verifier.history import NO_ROW, NO_VALUE, UNKNOWN_TIME, WALL_CLOCK_NS_MIN, History, Ints, Kind, Status
+from mussurana.verifier.history import (
+    NO_ROW,
+    NO_VALUE,
+    UNKNOWN_TIME,
+    WALL_CLOCK_NS_MIN,
+    History,
+    Ints,
+    Isolation,
+    Kind,
+    Status,
+)
 from mussurana.verifier.verdict import ShownOperation, ShownTransaction
 
 OPERATIONS_SHOWN_MAX = 12  # of a longer transaction only those on keys that the story speaks of are shown
@@ -23,6 +33,11 @@ def time_words(time_ns: int) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%H:%M:%S}.{microseconds:06d}"
 
 
+def isolation_words(isolation: Isolation) -> str:
+    """As SQL has it."""
+    return isolation.name.replace("_", " ") if isolation else ""
+
+
 @dataclass(frozen=True)
 class Cast:
     """The transactions that a story is about: `part` has only them, `numbers` says which ones of `whole` they are."""
@@ -36,6 +51,9 @@ class Cast:
 
     def session(self, t: int) -> str:
         return self.part.session_names[int(self.part.session[t])]
+
+    def isolation(self, t: int) -> Isolation:
+        return Isolation(int(self.part.isolation[t])) if len(self.part.isolation) else Isolation.NOT_KNOWN
 
     def key(self, op: int) -> str:
         return self.part.key_names[int(self.part.key[op])]
@@ -66,6 +84,7 @@ class Cast:
             begin_ns=None if begin == UNKNOWN_TIME else begin,
             committed_ns=None if committed == UNKNOWN_TIME else committed,
             operations=tuple(self._operation(op) for op in ops),
+            isolation=isolation_words(self.isolation(t)),
         )
 
     def _operation(self, op: int) -> ShownOperation:

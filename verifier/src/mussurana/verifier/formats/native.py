@@ -37,12 +37,14 @@ from mussurana.verifier.formats.names import PackedNames, join_names
 from mussurana.verifier.formats.places import bad_byte
 from mussurana.verifier.history import (
     INITIAL,
+    NO_ISOLATION,
     NO_ROW,
     NO_VALUE,
     UNKNOWN_TIME,
     History,
     HistoryError,
     Ints,
+    Isolation,
     Kind,
     LeftOut,
     Status,
@@ -59,7 +61,7 @@ DONE = struct.Struct("<5Q")
 
 TXNS_HEADER = struct.Struct("<IIQQ")
 """Transactions, which optional columns follow (a sum of the bits below), operations, list elements."""
-BEGIN, BEGUN, COMMIT, COMMITTED, PREVIOUS, LISTS = (1 << bit for bit in range(6))
+BEGIN, BEGUN, COMMIT, COMMITTED, PREVIOUS, LISTS, ISOLATION = (1 << bit for bit in range(7))
 TIMES = (BEGIN, BEGUN, COMMIT, COMMITTED)
 
 TXNS_PER_BLOCK = 65_536
@@ -95,7 +97,7 @@ def _transactions_payload(history: History, first: int, last: int) -> bytes:
 
     session (4), status (1), number of operations (4), the four times (8 each, where any is known);
     kind (1), key (4), value (8), replaced version (8, where any is known), list length (4, where there are lists);
-    list elements (8).
+    list elements (8); isolation (1, where any is known).
     """
     op_first, op_last = int(history.op_start[first]), int(history.op_start[last])
     list_first, list_last = int(history.list_start[op_first]), int(history.list_start[op_last])
@@ -104,6 +106,7 @@ def _transactions_payload(history: History, first: int, last: int) -> bytes:
     present = sum(bit for bit, time in zip(TIMES, times, strict=True) if np.any(time[txns] != UNKNOWN_TIME))
     present |= PREVIOUS if np.any(history.previous[ops] != NO_VALUE) else 0
     present |= LISTS if np.any(history.kind[ops] == Kind.READ_LIST) else 0
+    present |= ISOLATION if np.any(history.isolation[txns]) else 0
     parts = [
         TXNS_HEADER.pack(last - first, present, op_last - op_first, list_last - list_first),
         _column(history.session[txns], "<u4"),
@@ -119,6 +122,8 @@ def _transactions_payload(history: History, first: int, last: int) -> bytes:
     if present & LISTS:
         parts.append(_column(np.diff(history.list_start[op_first : op_last + 1]), "<u4"))
     parts.append(_column(history.list_value[list_first:list_last], "<i8"))
+    if present & ISOLATION:
+        parts.append(_column(history.isolation[txns], "u1"))
     return b"".join(parts)
 
 
@@ -269,8 +274,8 @@ class Reader:
 
     def _take_transactions(self, block: Payload) -> None:
         txns, present, ops, elements = block.numbers(TXNS_HEADER)
-        if present >= LISTS << 1:
-            raise block.error(f"expected a sum of the bits 1 to {LISTS} for the optional columns, found {present}")
+        if present >= ISOLATION << 1:
+            raise block.error(f"expected a sum of the bits 1 to {ISOLATION} for the optional columns, found {present}")
         if self._named["TXNN"] and self._named["TXNN"] < self._totals[0] + txns:
             raise block.error("names of transactions are missing: either all have one or none")
 
@@ -311,7 +316,12 @@ class Reader:
         wrong = (kind == Kind.READ_LIST) & (value != last)
         block.check(wrong, value_place, 8, "expected the last element of the list that was read")
 
-        columns = (session, status, op_count, *times, kind, key, value, previous, length, element)
+        isolation: Column = np.zeros(txns, np.uint8)
+        if present & ISOLATION:
+            isolation, place = block.column("u1", txns)
+            block.check(isolation > max(Isolation), place, 1, "expected an isolation level from 0 to 4")
+
+        columns = (session, status, op_count, *times, kind, key, value, previous, length, element, isolation)
         for name, column in zip(COLUMNS, columns, strict=True):
             self._columns.setdefault(name, []).append(column)
         self._totals = [total + n for total, n in zip(self._totals, (txns, ops, elements), strict=True)]
@@ -357,6 +367,7 @@ class Reader:
             value_names=self._value_names,
             left_out=tuple(self._left_out),
             source=str(self.path),
+            isolation=columns["isolation"] if columns["isolation"].any() else NO_ISOLATION,
         )
 
 
@@ -374,6 +385,7 @@ COLUMNS: dict[str, Any] = {
     "previous": np.int64,
     "list_length": np.int64,
     "list_value": np.int64,
+    "isolation": np.uint8,
 }
 
 

@@ -77,6 +77,8 @@ def _node_label(txn: ShownTransaction, clock: Clock, keys: frozenset[str]) -> st
     head = f"{txn.label}  {elide(txn.session, _TEXT_CELLS_MAX)} / {transaction_place(txn)}"
     if txn.status != "committed":
         head += f"  {txn.status}"
+    if txn.isolation:
+        head += f"  {txn.isolation.lower()}"
     lines = [head, elide(txn.name, _TEXT_CELLS_MAX), clock.span(txn)]
     lines += [_operation_words(o) for o in shorten_operations(txn.operations, keys, _OPERATIONS_MAX)]
     # `\l` ends a line and aligns it to the left.

@@ -247,7 +247,7 @@ def _transactions(found: Counterexample) -> str:
 
 def _card(txn: ShownTransaction, clock: Clock, keys: frozenset[str]) -> str:
     status = "" if txn.status == "committed" else f" ({txn.status})"
-    where = [f"session {txn.session}", transaction_place(txn), txn.name, clock.span(txn)]
+    where = [f"session {txn.session}", transaction_place(txn), txn.name, clock.span(txn), txn.isolation.lower()]
     operations = "".join(_operation(o) for o in shorten_operations(txn.operations, keys, _OPERATIONS_MAX))
     return (
         f'<div class="card"><h3>{said(txn.label + status)}</h3>'

@@ -18,7 +18,8 @@ The keys, all always present:
     conflicts              dead ends that the search met
 
     counterexample         {anomaly, adya, summary, transactions, cases, facts}
-      transactions         [{label, txn, session, position, name, status, begin_ns, committed_ns, operations}]
+      transactions         [{label, txn, session, position, name, status, begin_ns, committed_ns, operations,
+                           isolation}]: isolation is what it ran at, "READ COMMITTED"; "" where nobody knows
         operations         [{kind, key, version, previous, statement}]
       cases                [{assumptions, steps, conclusion}]
         steps              [{source, target, source_event, target_event, kind, key, reason}];

@@ -108,7 +108,9 @@ class Picture:
         return _BoxText(
             label=visible(txn.label),
             aside=elide(whole_aside, aside_cells),
-            whole_aside=f"{txn.session} / {transaction_place(txn)}" + (f" / {txn.name}" if txn.name else ""),
+            whole_aside=f"{txn.session} / {transaction_place(txn)}"
+            + (f" / {txn.name}" if txn.name else "")
+            + (f" / {txn.isolation.lower()}" if txn.isolation else ""),
             status=status,
             times=elide(self.clock.span(txn), _BOX_CELLS_MAX),
             lines=tuple(self._line(o) for o in shorten_operations(txn.operations, matter, _OPERATIONS_MAX)),

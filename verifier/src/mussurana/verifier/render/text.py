@@ -159,6 +159,7 @@ def _header_columns(transaction: ShownTransaction, clock: Clock, name_cells_max:
         elide(transaction.name, name_cells_max),
         clock.span(transaction),
         "" if transaction.status == "committed" else transaction.status,
+        transaction.isolation.lower(),
     ]
 
 

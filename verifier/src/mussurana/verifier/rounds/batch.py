@@ -31,6 +31,7 @@ class Batch:
     committed_ns: Ints
     received_ns: Ints
     epoch: Ints  # of a fence: that of the row when it was over; 0 if not known
+    isolation: Bytes  # what it ran at, as `history.Isolation` has it
     op_start: Ints
     # one entry per operation
     kind: Bytes  # Kind.READ or Kind.WRITE
@@ -55,6 +56,7 @@ class Batch:
             committed_ns=none,
             received_ns=none,
             epoch=none,
+            isolation=none.astype(np.uint8),
             op_start=np.zeros(1, np.int64),
             kind=none.astype(np.uint8),
             key=none,
@@ -139,6 +141,7 @@ TXN_COLUMNS = (
     "committed_ns",
     "received_ns",
     "epoch",
+    "isolation",
 )
 OP_COLUMNS = ("kind", "key", "version", "previous", "statement")
 COMMITTED, ABORTED, IN_DOUBT = int(Status.COMMITTED), int(Status.ABORTED), int(Status.IN_DOUBT)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mussurana.verifier.history import NO_ROW, NO_VALUE, UNKNOWN_TIME, Ints, Kind, offsets
+from mussurana.verifier.history import NO_ROW, NO_VALUE, UNKNOWN_TIME, Ints, Isolation, Kind, offsets
 from mussurana.verifier.rounds.batch import Batch
 from mussurana.wire import FENCE_KEY
 from mussurana.wire.history_pb2 import DELETE, INSERT, READ_ABSENT, UPDATE, WRITE, Fragment
@@ -75,6 +75,9 @@ def decode(fragment: Fragment, received_ns: int, trust_clock: bool = True) -> De
     if not trust_clock:
         times = [np.full(txns, UNKNOWN_TIME)] * len(times)
     begin_ns, begun_ns, commit_ns, committed_ns = times
+    isolation = column("txn_isolation", "u1", txns, optional=True)
+    expect(isolation <= max(Isolation), "txn_isolation", "is not an isolation level")
+
     batch = Batch(
         session=session.astype(np.int32),
         position=np.zeros(txns, np.int64),
@@ -85,6 +88,7 @@ def decode(fragment: Fragment, received_ns: int, trust_clock: bool = True) -> De
         committed_ns=committed_ns,
         received_ns=np.full(txns, received_ns, np.int64),
         epoch=epoch,
+        isolation=isolation,
         op_start=offsets(op_count),
         kind=np.where(writes, Kind.WRITE, Kind.READ).astype(np.uint8),
         key=key,

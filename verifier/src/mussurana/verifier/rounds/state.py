@@ -240,6 +240,8 @@ def _put_batch(columns: dict[str, np.ndarray], name: str, batch: Batch) -> None:
 
 
 def _get_batch(columns: dict[str, np.ndarray], name: str) -> Batch:
+    if f"{name}.isolation" not in columns:  # states of before have none
+        columns[f"{name}.isolation"] = np.zeros(len(columns[f"{name}.session"]), np.uint8)
     return Batch(**{field: columns[f"{name}.{field}"] for field, _ in Batch.empty().columns()})
 
 

@@ -103,6 +103,7 @@ def make_window(
         session_names=Named(sessions.astype(np.int64), names.session),
         key_names=Named(keys, names.key),
         value_names=VersionNames(names.version),
+        isolation=batch.isolation,
         initial_names=Named(initial, lambda version: names.version(version) if version else ""),
         statements=Named(range(len(batch.kind)), statement),
         past=past,
