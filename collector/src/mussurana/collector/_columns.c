@@ -787,6 +787,16 @@ static PyObject *answer_fname(Answer *self, PyObject *given) {
     return column ? PyBytes_FromString(column->name) : NULL;
 }
 
+static PyObject *answer_ftable(Answer *self, PyObject *given) {
+    const pg_column *column = answer_column(self, given);
+    return column ? PyLong_FromUnsignedLong(column->table) : NULL;
+}
+
+static PyObject *answer_ftablecol(Answer *self, PyObject *given) {
+    const pg_column *column = answer_column(self, given);
+    return column ? PyLong_FromLong(column->column) : NULL;
+}
+
 static PyObject *answer_ftype(Answer *self, PyObject *given) {
     const pg_column *column = answer_column(self, given);
     return column ? PyLong_FromUnsignedLong(column->type) : NULL;
@@ -800,6 +810,8 @@ static PyObject *answer_fformat(Answer *self, PyObject *given) {
 static PyMethodDef answer_methods[] = {
     {"get_value", (PyCFunction)(void (*)(void))answer_get_value, METH_FASTCALL, "The bytes in a row and a column."},
     {"fname", (PyCFunction)answer_fname, METH_O, "The name of a column."},
+    {"ftable", (PyCFunction)answer_ftable, METH_O, "The table that a column is of; 0 for none."},
+    {"ftablecol", (PyCFunction)answer_ftablecol, METH_O, "The number of the column in its table."},
     {"ftype", (PyCFunction)answer_ftype, METH_O, "The type of a column."},
     {"fformat", (PyCFunction)answer_fformat, METH_O, "The format of a column: 1 if it is binary."},
     {NULL, NULL, 0, NULL},
@@ -867,8 +879,17 @@ static int without_repetition(Operation *operations, size_t *count) {
 
 /* How the results of a statement are read. It is an extractor: reader(observation, sink). */
 
+typedef struct { /* what a column of a result has to be; names may have changed hands since the catalog was read */
+    int at;
+    unsigned int table;
+    int column;
+    unsigned int type;
+} Source;
+
 typedef struct {
     KeyNumbers *numbers;
+    Source sources[KEY_COLUMNS_MAX + 1]; /* of the key, and of the version */
+    int source_count;
     int key_columns[KEY_COLUMNS_MAX];
     int key_count;
     int version_column; /* of what a READ saw, or others replaced; -1 if there is none */
@@ -973,6 +994,17 @@ failed:
     return -1;
 }
 
+/* Whether the columns of a result are those that a step was made for. */
+static int has_sources(const pg_result *result, int column_count, const Step *step) {
+    for (int i = 0; i < step->source_count; i++) {
+        const Source *source = &step->sources[i];
+        if (source->at >= column_count) return 0;
+        const pg_column *column = &result->columns[source->at];
+        if (column->table != source->table || column->column != source->column || column->type != source->type) return 0;
+    }
+    return 1;
+}
+
 /* Read the observation (reader, plan, layout, result, write id, ...) into `columns`. 0: done. 1: it has to be read
    otherwise. -1: an exception is set. If it is not done nothing is added. */
 static int read_observation(Reader *self, PyObject *observation, Columns *columns) {
@@ -987,6 +1019,8 @@ static int read_observation(Reader *self, PyObject *observation, Columns *column
     int row_count = answer ? answer->row_count : result->row_count;
     int column_count = answer ? answer->column_count : result->column_count;
     if (column_count && result->columns[0].format) return 1; /* the bytes of its keys are others */
+    for (int i = 0; i < self->step_count; i++)
+        if (!has_sources(result, column_count, &self->steps[i])) return 1;
     size_t count = columns->count;
     for (int i = 0; i < self->step_count; i++) {
         if (take_step(columns, &self->steps[i], result->rows, row_count, column_count, write_id, self->statement)) {
@@ -1024,7 +1058,7 @@ static void reader_dealloc(Reader *self) {
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
-/* Reader(steps, statement, counts, places, otherwise); a step: numbers, key columns, version column, kind, distinct. */
+/* Reader(steps, statement, counts, places, otherwise); a step: numbers, key columns, version column, kind, distinct, sources. */
 static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs)) {
     PyObject *steps, *places, *counts, *otherwise;
     unsigned int statement;
@@ -1050,10 +1084,20 @@ static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNU
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(steps); i++) {
         Step *step = &self->steps[i];
         PyObject *numbers, *key_columns;
+        PyObject *sources;
         int kind, distinct;
-        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(steps, i), "O!O!iip", &KeyNumbersType, &numbers, &PyTuple_Type,
-                              &key_columns, &step->version_column, &kind, &distinct))
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(steps, i), "O!O!iipO!", &KeyNumbersType, &numbers, &PyTuple_Type,
+                              &key_columns, &step->version_column, &kind, &distinct, &PyTuple_Type, &sources))
             goto failed;
+        step->source_count = (int)PyTuple_GET_SIZE(sources);
+        if (step->source_count > KEY_COLUMNS_MAX + 1) goto wrong;
+        for (int j = 0; j < step->source_count; j++) {
+            Source *source = &step->sources[j];
+            if (!PyArg_ParseTuple(PyTuple_GET_ITEM(sources, j), "iIiI", &source->at, &source->table, &source->column,
+                                  &source->type))
+                goto failed;
+            if (source->at < 0) goto wrong;
+        }
         step->key_count = (int)PyTuple_GET_SIZE(key_columns);
         if (kind < 0 || kind >= KINDS || step->key_count < 1 || step->key_count > KEY_COLUMNS_MAX) goto wrong;
         for (int j = 0; j < step->key_count; j++) {

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from mussurana.collector.catalog import FENCE_TABLE, HIDDEN_COLUMNS, WID, Catalog, Table, key_space
+from mussurana.collector.identities import SAME_NAMES
 from mussurana.wire import EPOCH_BITS, ERA_BEGIN_SECONDS
 
 FENCE_ROW = f"INSERT INTO {{fence}} (id, epoch, {WID}) VALUES (1, {{epoch}}, NULL) ON CONFLICT DO NOTHING"
@@ -18,6 +19,19 @@ FENCE_ROW = f"INSERT INTO {{fence}} (id, epoch, {WID}) VALUES (1, {{epoch}}, NUL
 FIRST_EPOCH = f"(extract(epoch FROM now())::bigint - {ERA_BEGIN_SECONDS}) << {EPOCH_BITS}"
 FIRST_EPOCH_SQLITE = f"(strftime('%s', 'now') - {ERA_BEGIN_SECONDS}) << {EPOCH_BITS}"
 """Later than all epochs of a row that was there before, so that a verifier sees that this is another one."""
+
+
+IDENTIFY = """DO $$BEGIN EXECUTE (
+  SELECT format('COMMENT ON COLUMN %s.{column} IS %L', '{place}', 'mussurana ' || json_build_object(
+    'keys', '{name}', 'table', s.system_identifier || '/' || d.oid || '/' || k.conrelid || '(' || string_agg(
+      a.attnum || ' ' || {kind}, ',' ORDER BY n.place) || ')'))
+  FROM pg_control_system() s, pg_database d, pg_constraint k, unnest(k.conkey) WITH ORDINALITY n (number, place),
+    pg_attribute a, LATERAL format_type(a.atttypid, NULL) f (kind)
+  WHERE d.datname = current_database() AND k.conrelid = CAST('{place}' AS regclass) AND k.contype = 'p'
+    AND a.attrelid = k.conrelid AND a.attnum = n.number
+  GROUP BY s.system_identifier, d.oid, k.conrelid); END$$"""
+"""The comment that `identities` reads, made where it is run: a script may be run on another database than it was made
+for. Without a colon, which Alembic takes for the beginning of a parameter."""
 
 ALEMBIC_TABLE = "alembic_version"
 
@@ -80,29 +94,42 @@ def plan(
     left_out = [] if wanted else [Note(name, "it has no primary key") for name in keyless]
     notes = []
     for table in chosen:
-        place = quoted_place(everything, table)
+        place, title = quoted_place(everything, table), key_space(table.schema, table.name)
         if table.name == ALEMBIC_TABLE and not wanted:
-            left_out.append(Note(table.key_space, "Alembic changes its key, without the collector"))
+            left_out.append(Note(title, "Alembic changes its key, without the collector"))
             continue
         if table.tainted and not wanted:
-            left_out.append(Note(table.key_space, table.tainted))
+            left_out.append(Note(title, table.tainted))
             continue
         if table.tainted:
-            notes.append(Note(table.key_space, f"nothing of it will be recorded: {table.tainted}"))
+            notes.append(Note(title, f"nothing of it will be recorded: {table.tainted}"))
         if table.weakened:
-            notes.append(Note(table.key_space, f"values may change unseen: {table.weakened}"))
+            notes.append(Note(title, f"values may change unseen: {table.weakened}"))
         if table.row_security:
-            notes.append(Note(table.key_space, "it has row security; users it applies to will not be recorded"))
+            notes.append(Note(title, "it has row security; users it applies to will not be recorded"))
         missing = [column for column in hidden_columns(everything) if not has_column(adopted, table, column)]
-        if missing and not is_partition(table):
+        if missing and not table.is_part:
             statements += add_columns(everything, place, missing)
             undo += drop_columns(everything, place, missing)
             statements += column_grants(grants, table, place, missing)
+        if needs_identity(everything, table):
+            statements.append(identify(place, table.key_space))
+            undo += [] if missing else [f"COMMENT ON COLUMN {place}.{WID} IS NULL"]
+    fence = fence_place(everything, schema if adopted.fence is None else adopted.fence.schema)
     if adopted.fence is None:
         statements += create_fence(everything, schema, grants)
-        undo.append(f"DROP TABLE {fence_place(everything, schema)}")
-    elif anew:
+        undo.append(f"DROP TABLE {fence}")
+    elif anew or adopted.fence_in_force is None:
         statements.append(renew_fence(adopted))
+    if everything.version and not (adopted.fence and adopted.fence.is_identified):
+        for table in adopted.tables.values():  # also those that were not asked for: they keep their names
+            place = quoted_place(everything, table)
+            statement = identify(place, table.key_space)
+            if needs_identity(everything, table) and statement not in statements:
+                statements.append(statement)
+                undo.append(f"COMMENT ON COLUMN {place}.{WID} IS NULL")
+        statements.append(identify(fence, FENCE_TABLE))  # last: from now on a table without is a new one
+        undo += [f"COMMENT ON COLUMN {fence}.{WID} IS NULL"] if adopted.fence else []
     return Migration(tuple(statements), tuple(reversed(undo)), tuple(left_out), tuple(notes))
 
 
@@ -115,7 +142,7 @@ def plan_back(adopted: Catalog, tables: Iterable[str] = ()) -> Migration:
     statements: list[str] = []
     undo: list[str] = []
     for table in adopted.tables.values():
-        if (not wanted or named(table) & wanted) and not is_partition(table):
+        if (not wanted or named(table) & wanted) and not table.is_part:
             place = quoted_place(adopted, table)
             present = [column for column in HIDDEN_COLUMNS if has_column(adopted, table, column)]
             statements += drop_columns(adopted, place, present)
@@ -128,11 +155,6 @@ def plan_back(adopted: Catalog, tables: Iterable[str] = ()) -> Migration:
 
 def named(table: Table) -> frozenset[str]:
     return frozenset({table.name, f"{table.schema}.{table.name}"})
-
-
-def is_partition(table: Table) -> bool:
-    """Then its columns come and go with those of the whole."""
-    return table.schema != "main" and table.key_space != key_space(table.schema, table.name)
 
 
 def hidden_columns(catalog: Catalog) -> tuple[str, ...]:
@@ -168,6 +190,22 @@ def column_grants(grants: Grants | None, table: Table, place: str, columns: Sequ
         f"GRANT {', '.join(f'{privilege} {of_columns}' for privilege in sorted(privileges))} ON {place} TO {role}"
         for role, privileges in sorted(rights.items())
     ]
+
+
+def needs_identity(catalog: Catalog, table: Table) -> bool:
+    return catalog.version > 0 and not table.is_identified and not table.is_part and bool(table.key_columns)
+
+
+def identify(place: str, name: str) -> str:
+    """Write down on a table which one it is, and what its keys are called from now on; see `identities`."""
+    same = " ".join(f"WHEN '{kind}' THEN '{other}'" for kind, other in SAME_NAMES.items())
+    kind = f"CASE f.kind {same} ELSE f.kind END"
+    return IDENTIFY.format(column=WID, place=literal(place), name=literal(name), kind=kind)
+
+
+def literal(text: str) -> str:
+    """For between quotes."""
+    return text.replace("'", "''")
 
 
 def create_fence(catalog: Catalog, schema: str, grants: Grants | None) -> list[str]:

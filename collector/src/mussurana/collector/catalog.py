@@ -15,6 +15,8 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from mussurana.collector.identities import is_numbered
+
 WID = "mussurana_wid"
 PREVIOUS_WID = "mussurana_prev_wid"
 FENCE_TABLE = "mussurana_fence"
@@ -55,6 +57,11 @@ class Table:
     generated: tuple[str, ...] = ()  # columns that are computed from others
     row_type: RowType | None = None
     row_oids: tuple[int, int] = (0, 0)  # of that type, and of its arrays
+    is_part: bool = False  # of a partitioned table
+    oid: int = 0  # 0 in SQLite, which has none
+    key_places: tuple[tuple[int, int], ...] = ()  # of key_columns: the column's number in the table, and its type
+    identity: str = ""  # what makes it this table, as `identities` writes it down; empty in SQLite
+    is_identified: bool = False  # `adopt` has written that down
 
 
 @dataclass(frozen=True)
@@ -77,6 +84,10 @@ class Catalog:
         found = self._find(name, schema)
         return self.tables.get(found) if found else None
 
+    def has(self, name: str, schema: str | None = None) -> bool:
+        """Whether there is a relation of this name at all."""
+        return self._find(name, schema) is not None
+
     def tables_behind(self, name: str, schema: str | None = None) -> tuple[Table, ...]:
         """The adopted tables that a view shows or, if it is written to, changes."""
         found = self._find(name, schema)
@@ -85,6 +96,16 @@ class Catalog:
     def written_by(self, function: str) -> tuple[Table, ...]:
         """The adopted tables that a function of the user's may write to. Schemas of functions are not told apart."""
         return self.functions.get(function, ())
+
+    @property
+    def fence_in_force(self) -> Table | None:
+        """The fence, unless it is a copy or was restored: then its row says nothing until it is adopted again."""
+        return None if self.fence is None or is_numbered(self.fence.key_space) else self.fence
+
+    @cached_property
+    def began_anew(self) -> frozenset[str]:
+        """What tables are called whose rows may have been written under other names."""
+        return frozenset(table.key_space for table in self.tables.values() if is_numbered(table.key_space))
 
     @cached_property
     def row_types(self) -> Mapping[int, RowType]:

@@ -30,6 +30,7 @@ from mussurana.collector.hidden_writes import (
     effects,
     uses_whole_rows,
 )
+from mussurana.collector.identities import Identity, identify, read_comment, written_down
 from mussurana.collector.sql.keys import key_expression
 
 # Oids are sent as bigint, since json has no type for them. Everything is sorted, so that equal catalogs are equal.
@@ -38,7 +39,7 @@ WITH place AS (
   SELECT n.oid, n.nspname FROM pg_catalog.pg_namespace n
   WHERE n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname !~ '^pg_toast'
 ), relation AS (
-  SELECT c.*, p.nspname, w.attname IS NOT NULL AS is_tagged, EXISTS (SELECT FROM pg_catalog.pg_depend d
+  SELECT c.*, p.nspname, w.attname IS NOT NULL AS is_tagged, w.attnum AS tag, EXISTS (SELECT FROM pg_catalog.pg_depend d
       WHERE d.classid = 'pg_catalog.pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e') AS is_extension
   FROM pg_catalog.pg_class c
   JOIN place p ON p.oid = c.relnamespace
@@ -56,6 +57,8 @@ WITH place AS (
 SELECT json_build_object(
   'version', current_setting('server_version_num')::int / 10000,
   'search_path', current_schemas(true),
+  'database', (SELECT json_build_array(s.system_identifier::text, d.oid::bigint)
+    FROM {system}, pg_catalog.pg_database d WHERE d.datname = current_database()),
   'relations', (SELECT json_agg(json_build_object(
       'oid', r.oid::bigint, 'schema', r.nspname, 'name', r.relname, 'kind', r.relkind,
       'temporary', r.relpersistence = 't', 'tagged', r.is_tagged, 'extension', r.is_extension,
@@ -70,6 +73,11 @@ SELECT json_build_object(
         FROM pg_catalog.pg_attribute a WHERE a.attrelid = r.oid AND a.attnum > 0 AND NOT a.attisdropped) END,
       'key', CASE WHEN {wanted} THEN (
         SELECT k.conkey FROM pg_catalog.pg_constraint k WHERE k.conrelid = r.oid AND k.contype = 'p') END,
+      'key_types', CASE WHEN {wanted} THEN (
+        SELECT json_agg(a.atttypid::bigint ORDER BY n.place) FROM pg_catalog.pg_constraint k,
+          unnest(k.conkey) WITH ORDINALITY AS n (number, place), pg_catalog.pg_attribute a
+        WHERE k.conrelid = r.oid AND k.contype = 'p' AND a.attrelid = r.oid AND a.attnum = n.number) END,
+      'comment', CASE WHEN r.is_tagged THEN col_description(r.oid, r.tag) END,
       'privileged', NOT r.is_tagged OR (
         (NOT has_any_column_privilege(r.oid, 'SELECT') OR has_column_privilege(r.oid, 'mussurana_wid', 'SELECT'))
         AND (NOT has_any_column_privilege(r.oid, 'INSERT') OR has_column_privilege(r.oid, 'mussurana_wid', 'INSERT'))
@@ -118,8 +126,17 @@ SELECT json_build_object(
     ) x ON x.refobjid = f.oid WHERE f.provolatile = 'v')
 )::text
 """
-QUERY = _QUERY.format(wanted="r.is_tagged")
-QUERY_ALL = _QUERY.format(wanted="true")  # for adopting tables, and for using xmin, which takes no adopting
+_SYSTEM = "pg_catalog.pg_control_system() s"
+QUERY = _QUERY.format(wanted="r.is_tagged", system=_SYSTEM)
+QUERY_ALL = _QUERY.format(
+    wanted="true", system=_SYSTEM
+)  # for adopting tables, and for using xmin, which takes no adopting
+
+
+def without_system(query: str) -> str:
+    """The same for a user who may not ask which server this is."""
+    return query.replace(_SYSTEM, "(SELECT '' AS system_identifier) s")
+
 
 _FOREIGN_KEY_ACTIONS = {"c": "CASCADE", "n": "SET NULL", "d": "SET DEFAULT"}
 
@@ -148,6 +165,7 @@ class _Reader:
             and r["name"] != FENCE_TABLE
         }
         self.bases = _recorded_behind(self.answer["views"], self.recorded)
+        self.identities = self._identities()
         self.parents = {child: parent for child, parent, is_partition in self.answer["inherits"] if is_partition}
         self.named: defaultdict[str, list[int]] = defaultdict(list)
         for oid, r in self.relations.items():
@@ -206,13 +224,32 @@ class _Reader:
             tainted="; ".join(dict.fromkeys(self.tainted[oid])),
             weakened="; ".join(dict.fromkeys(self.weakened[oid])),
             key_types=tuple(kind for _, kind in keys),
-            key_space=key_space(root["schema"], root["name"]),
+            key_space=self.identities[root["oid"]].key_space,
+            identity=self.identities[root["oid"]].current,
+            is_identified=self.identities[root["oid"]].is_written,
+            is_part=oid in self.parents,
+            oid=oid,
+            key_places=tuple(zip(relation["key"] or (), relation["key_types"] or (), strict=True)),
             columns_after=_columns_after([name for name, _ in names.values()]),
             row_security=relation["policies"],
             generated=tuple(name for _, name, _, is_generated in relation["columns"] or () if is_generated),
             row_type=_row_type([name for name, _ in names.values()]),
             row_oids=tuple(relation["row_types"] or (0, 0)),
         )
+
+    def _identities(self) -> dict[int, Identity]:
+        """What each table is called in the names of keys."""
+        fences = [r for r in self.relations.values() if r["name"] == FENCE_TABLE and r["tagged"]]
+        is_marked = any(read_comment(fence["comment"]) for fence in fences)
+        system, database = self.answer["database"]
+        made = {}
+        for oid, r in self.relations.items():
+            kinds = {number: kind for number, _, kind, *_ in r["columns"] or ()}
+            key = ((number, kinds[number]) for number in r["key"] or ())
+            current = written_down(system, database, oid, key)
+            plain = key_space(r["schema"], r["name"])
+            made[oid] = identify(plain, current, r["comment"], is_new=is_marked and not r["comment"])
+        return made
 
     def _read_shape(self) -> None:
         """What the tables themselves are like."""

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from time import monotonic
+from typing import Protocol
+from weakref import WeakSet
 
 from mussurana.collector.catalog import WID, Catalog, CatalogCache
+from mussurana.collector.coverage import Coverage
+from mussurana.collector.sql.draft import unobserved_write_keys
 from mussurana.collector.sql.plans import Plans
 
 _catalogs = CatalogCache()
 _plans: dict[Hashable, Plans] = {}
+_connections: WeakSet[Connection] = WeakSet()
+_looked_seconds = 0.0
+
+LOOK_AGAIN_SECONDS = 1.0
+"""A catalog takes milliseconds to read, and for some migrations tables change their names many times."""
 
 
 def current_plans(database: Hashable) -> Plans | None:
@@ -19,8 +28,10 @@ def current_plans(database: Hashable) -> Plans | None:
     return _plans.get(database)
 
 
-def plans_from(database: Hashable, catalog: Catalog, dialect: str, version_column: str = WID) -> Plans:
-    """The plans of a database whose catalog was just read."""
+def plans_from(
+    database: Hashable, catalog: Catalog, dialect: str, coverage: Coverage, version_column: str = WID
+) -> Plans:
+    """The plans of a database whose catalog was just read. What was written unseen is counted."""
     _catalogs.put(database, catalog, monotonic())
     plans = _plans.get(database)
     if plans is None:
@@ -28,8 +39,40 @@ def plans_from(database: Hashable, catalog: Catalog, dialect: str, version_colum
             _plans.pop(next(iter(_plans)), None)
         # Without a lock, as in `Plans`: two may make them at the same time, and both get those that come first.
         plans = _plans.setdefault(database, Plans(catalog, dialect, version_column))
-    plans.renew(catalog)
+    for key in unobserved_write_keys(plans.renew(catalog), "not known yet"):
+        coverage.count(key)
     return plans
+
+
+class Connection(Protocol):
+    """What reads a catalog when it is between two transactions, and not before this time."""
+
+    renew_ns: int
+
+
+def watch_schema(connection: Connection) -> None:
+    """Have `look_again` reach a connection, for as long as it is there."""
+    _connections.add(connection)
+
+
+def look_again() -> None:
+    """A result was not of the table that it should have been of: read all catalogs anew.
+
+    Not more often than once a second. What comes until then is found out as well. No lock is taken, since this may run
+    wherever results are read.
+    """
+    global _looked_seconds
+    now = monotonic()
+    if now - _looked_seconds < LOOK_AGAIN_SECONDS:
+        return
+    _looked_seconds = now
+    try:
+        for database in list(_plans):
+            _catalogs.forget(database)
+        for connection in list(_connections):
+            connection.renew_ns = 0
+    except RuntimeError:  # another thread has added one meanwhile
+        _looked_seconds = 0.0
 
 
 def schema_changed(database: Hashable) -> None:

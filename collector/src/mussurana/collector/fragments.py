@@ -33,6 +33,7 @@ class FragmentBuilder:
     def clear(self) -> None:
         self._batch = Batch()
         self._sent = (0, 0)  # how much of the new names is in what was sealed
+        self._begun = 0  # and how many of the tables that began anew
         self.events.clear()
 
     @property
@@ -110,6 +111,10 @@ class FragmentBuilder:
         fragment.MergeFromString(new_keys)
         for number, text in new_statements:
             fragment.statement.add(number=number, text=text)
+        beginnings = names.new_beginnings.copy()
+        self._begun = len(beginnings)
+        for table in beginnings:
+            fragment.beginning.add(table=table)
         fragment.gap.extend(gaps)
         for (table, shape, seen), count in covered:
             fragment.coverage.add(
@@ -125,6 +130,7 @@ class FragmentBuilder:
     def sealed(self) -> None:
         """It is in the spool: its names need not be sent again."""
         self._names.sent(*self._sent)
+        del self._names.new_beginnings[: self._begun]
         self.clear()
 
     def drop(self) -> None:

@@ -7,7 +7,7 @@ share this; what two of them do at the same time is at worst done twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -97,6 +97,8 @@ class Names:
         self._raw: dict[tuple[Any, ...], KeyNumbers] = {}
         self.readers: dict[Any, Extract] = {}  # by layout: what reads results of this shape, if that needs no Python
         self.new_statements: list[tuple[int, str]] = []
+        self._begun: set[str] = set()
+        self.new_beginnings: list[str] = []  # tables that began anew, of which the verifier has not been told
         self._journaled = (0, 0)  # how much of the new names a journal has
 
     def key(self, name: str) -> int:
@@ -128,6 +130,12 @@ class Names:
             self.new_statements.append((number, printable(text)))
             self._statements[text] = number
         return number
+
+    def begins(self, tables: Iterable[str]) -> None:
+        """The rows of these tables have versions that were written under other names; see `identities`."""
+        new = [printable(table) for table in tables if table not in self._begun]
+        self._begun.update(new)
+        self.new_beginnings += new
 
     def raw_keys(self, kind: tuple[Any, ...], name_of: Callable[[Any], str | None], prefix: str | None) -> KeyNumbers:
         """Numbers of keys by what a database sends for them. `kind` says which table and format.

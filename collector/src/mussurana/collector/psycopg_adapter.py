@@ -339,6 +339,8 @@ def _execute_by_itself(cursor: Any, watch: Watch, plan: Plan, query: str, params
 
 def _execute(cursor: Any, watch: Watch, query: Any, params: Any, prepare: bool | None, binary: bool | None) -> PGen:
     """The way of every other statement: the first one of a transaction, one that was never seen, BEGIN, COPY, ..."""
+    if cursor._conn._pipeline is None and watch.pgconn.transaction_status == IDLE:
+        watch.look_first(query, cursor._mussurana_raw, params)
     yield from _begin(cursor._conn, watch)
     plan, text, given, write_id = _prepare(cursor, watch, query, params)
     watch.expected = True

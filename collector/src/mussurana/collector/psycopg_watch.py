@@ -17,9 +17,9 @@ from psycopg import generators, pq
 from psycopg.sql import Composable
 
 from mussurana.collector.catalog import WID, Catalog
-from mussurana.collector.catalog_postgres import QUERY, QUERY_ALL, postgres_catalog
+from mussurana.collector.catalog_postgres import QUERY, QUERY_ALL, postgres_catalog, without_system
 from mussurana.collector.coverage import UNOBSERVED_READ, UNOBSERVED_WRITE
-from mussurana.collector.database import current_plans, plans_from, schema_changed
+from mussurana.collector.database import current_plans, plans_from, schema_changed, watch_schema
 from mussurana.collector.extraction import Extract, catch_up
 from mussurana.collector.psycopg_cursors import SharedAdapters
 from mussurana.collector.psycopg_errors import as_sent, may_be_ours, repair_error
@@ -116,6 +116,7 @@ class Watch:
         self.implicit_failed = False
         self.out_of_step = False  # psycopg takes answers for those to other statements
         self.streamed = False  # rows came one by one, and a pipeline would go on so
+        watch_schema(self)
         self.suspect: tuple[Plan, Any, Any] | None = None  # refused in a transaction; what was sent, and the original
 
     # Between transactions
@@ -207,7 +208,10 @@ class Watch:
         plans = current_plans(self._database())
         if plans is None:
             by_xmin = self.settings.versions == XMIN
-            result = yield from self._query((QUERY_ALL if by_xmin else QUERY).encode())
+            query = QUERY_ALL if by_xmin else QUERY
+            result = yield from self._query(query.encode())
+            if result.status == FATAL_ERROR and result.error_field(pq.DiagnosticField.SQLSTATE) == b"42501":
+                result = yield from self._query(without_system(query).encode())
             if result.status != TUPLES_OK:
                 severity = result.error_field(pq.DiagnosticField.SEVERITY_NONLOCALIZED)
                 if self.pgconn.status != OK or severity != b"ERROR":  # it is about the connection, not the catalog
@@ -219,15 +223,16 @@ class Watch:
                 self.lane = {}
                 return
             catalog: Catalog = postgres_catalog(result.get_value(0, 0).decode(self.encoding), by_xmin, by_xmin)
-            plans = plans_from(self._database(), catalog, POSTGRES, XMIN if by_xmin else WID)
+            plans = plans_from(self._database(), catalog, POSTGRES, self.recorder.coverage, XMIN if by_xmin else WID)
         if self.transactions is None and plans.version_column == XMIN and not self.recorder.xid_horizon:
             result = yield from self._query(XID_HORIZON)
             self.recorder.xid_horizon = int(result.get_value(0, 0)) & 0xFFFF_FFFF
+        self.recorder.names.begins(plans.catalog.began_anew)
         self.plans = plans
         self.names_changed = self.schema_changed = False
         self.lane = plans.caches[FORMAT]
         if self.transactions is None and plans.catalog.tables:
-            fenced = plans.catalog.fence is not None
+            fenced = plans.catalog.fence_in_force is not None
             session = self.recorder.open_session(f"conn {self.pgconn.backend_pid}", fenced=fenced)
             self.transactions = Transactions(self.recorder, session)
 
@@ -288,7 +293,7 @@ class Watch:
         session.end(txn, status)
 
     def _fence_name(self) -> str:
-        table = self.plans.catalog.fence if self.plans is not None else None
+        table = self.plans.catalog.fence_in_force if self.plans is not None else None
         return f'"{table.schema}"."{table.name}"' if table is not None else ""
 
     def closing_fence_due(self) -> bool:
@@ -359,7 +364,23 @@ class Watch:
                 self.recorder.coverage.count(key)
         if plan.taints:
             plans.taint(plan.taints)
+        if plan.passes:
+            plans.passed.update(plan.passes)
+            if plans.is_strange(plan):
+                schema_changed(self._database())
+                self.renew_ns = 0
         return plan
+
+    def look_first(self, query: Any, raw: bool, params: Any) -> None:
+        """A statement is about to begin a transaction: read the catalog first, if it writes to what is not there."""
+        try:
+            if self.plans is not None and type(query) is str:
+                plan = self.plans.find(query, RAW if raw else FORMAT if params is not None else NONE)
+                if plan.passes and self.plans.is_strange(plan):
+                    schema_changed(self._database())
+                    self.renew_ns = 0
+        except Exception:
+            self.failed()
 
     def _text(self, query: Any, context: Any) -> str:
         if isinstance(query, bytes):

@@ -74,7 +74,7 @@ class Watch:
             if not self.database:
                 path = self.run("PRAGMA database_list")[0][2]
                 self.database = (SQLITE, os.path.realpath(path) if path else id(self))
-            self.plans = plans_from(self.database, sqlite_catalog(self.run), SQLITE)
+            self.plans = plans_from(self.database, sqlite_catalog(self.run), SQLITE, self.recorder.coverage)
             self.schema_version = version
         if self.transactions is None and self.plans.catalog.tables:
             fenced = self.plans.catalog.fence is not None

@@ -86,7 +86,7 @@ class Acknowledgement(_message.Message):
     def __init__(self, durable_sequence: _Optional[int] = ..., window_bytes: _Optional[int] = ...) -> None: ...
 
 class Fragment(_message.Message):
-    __slots__ = ("sequence", "sealed_ns", "session_event", "txn_count", "txn_session", "txn_status", "txn_begin_ns", "txn_begun_ns", "txn_commit_ns", "txn_committed_ns", "txn_op_count", "txn_isolation", "op_kind", "op_key", "op_version", "op_previous", "op_statement", "fence_epoch", "write_ids", "key_name", "statement", "gap", "coverage", "fences", "collector_name", "xid_horizon")
+    __slots__ = ("sequence", "sealed_ns", "session_event", "txn_count", "txn_session", "txn_status", "txn_begin_ns", "txn_begun_ns", "txn_commit_ns", "txn_committed_ns", "txn_op_count", "txn_isolation", "op_kind", "op_key", "op_version", "op_previous", "op_statement", "fence_epoch", "write_ids", "key_name", "statement", "gap", "coverage", "fences", "beginning", "collector_name", "xid_horizon")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     SEALED_NS_FIELD_NUMBER: _ClassVar[int]
     SESSION_EVENT_FIELD_NUMBER: _ClassVar[int]
@@ -111,6 +111,7 @@ class Fragment(_message.Message):
     GAP_FIELD_NUMBER: _ClassVar[int]
     COVERAGE_FIELD_NUMBER: _ClassVar[int]
     FENCES_FIELD_NUMBER: _ClassVar[int]
+    BEGINNING_FIELD_NUMBER: _ClassVar[int]
     COLLECTOR_NAME_FIELD_NUMBER: _ClassVar[int]
     XID_HORIZON_FIELD_NUMBER: _ClassVar[int]
     sequence: int
@@ -137,9 +138,10 @@ class Fragment(_message.Message):
     gap: _containers.RepeatedCompositeFieldContainer[Gap]
     coverage: _containers.RepeatedCompositeFieldContainer[Coverage]
     fences: Fences
+    beginning: _containers.RepeatedCompositeFieldContainer[Beginning]
     collector_name: str
     xid_horizon: int
-    def __init__(self, sequence: _Optional[int] = ..., sealed_ns: _Optional[int] = ..., session_event: _Optional[_Iterable[_Union[SessionEvent, _Mapping]]] = ..., txn_count: _Optional[int] = ..., txn_session: _Optional[bytes] = ..., txn_status: _Optional[bytes] = ..., txn_begin_ns: _Optional[bytes] = ..., txn_begun_ns: _Optional[bytes] = ..., txn_commit_ns: _Optional[bytes] = ..., txn_committed_ns: _Optional[bytes] = ..., txn_op_count: _Optional[bytes] = ..., txn_isolation: _Optional[bytes] = ..., op_kind: _Optional[bytes] = ..., op_key: _Optional[bytes] = ..., op_version: _Optional[bytes] = ..., op_previous: _Optional[bytes] = ..., op_statement: _Optional[bytes] = ..., fence_epoch: _Optional[bytes] = ..., write_ids: _Optional[_Iterable[_Union[WriteIds, _Mapping]]] = ..., key_name: _Optional[_Iterable[_Union[KeyName, _Mapping]]] = ..., statement: _Optional[_Iterable[_Union[Statement, _Mapping]]] = ..., gap: _Optional[_Iterable[_Union[Gap, _Mapping]]] = ..., coverage: _Optional[_Iterable[_Union[Coverage, _Mapping]]] = ..., fences: _Optional[_Union[Fences, _Mapping]] = ..., collector_name: _Optional[str] = ..., xid_horizon: _Optional[int] = ...) -> None: ...
+    def __init__(self, sequence: _Optional[int] = ..., sealed_ns: _Optional[int] = ..., session_event: _Optional[_Iterable[_Union[SessionEvent, _Mapping]]] = ..., txn_count: _Optional[int] = ..., txn_session: _Optional[bytes] = ..., txn_status: _Optional[bytes] = ..., txn_begin_ns: _Optional[bytes] = ..., txn_begun_ns: _Optional[bytes] = ..., txn_commit_ns: _Optional[bytes] = ..., txn_committed_ns: _Optional[bytes] = ..., txn_op_count: _Optional[bytes] = ..., txn_isolation: _Optional[bytes] = ..., op_kind: _Optional[bytes] = ..., op_key: _Optional[bytes] = ..., op_version: _Optional[bytes] = ..., op_previous: _Optional[bytes] = ..., op_statement: _Optional[bytes] = ..., fence_epoch: _Optional[bytes] = ..., write_ids: _Optional[_Iterable[_Union[WriteIds, _Mapping]]] = ..., key_name: _Optional[_Iterable[_Union[KeyName, _Mapping]]] = ..., statement: _Optional[_Iterable[_Union[Statement, _Mapping]]] = ..., gap: _Optional[_Iterable[_Union[Gap, _Mapping]]] = ..., coverage: _Optional[_Iterable[_Union[Coverage, _Mapping]]] = ..., fences: _Optional[_Union[Fences, _Mapping]] = ..., beginning: _Optional[_Iterable[_Union[Beginning, _Mapping]]] = ..., collector_name: _Optional[str] = ..., xid_horizon: _Optional[int] = ...) -> None: ...
 
 class WriteIds(_message.Message):
     __slots__ = ("tag", "settled", "drawn")
@@ -230,6 +232,12 @@ class Coverage(_message.Message):
     observed: Coverage.Observed
     statement_count: int
     def __init__(self, table: _Optional[str] = ..., shape: _Optional[str] = ..., observed: _Optional[_Union[Coverage.Observed, str]] = ..., statement_count: _Optional[int] = ...) -> None: ...
+
+class Beginning(_message.Message):
+    __slots__ = ("table",)
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    table: str
+    def __init__(self, table: _Optional[str] = ...) -> None: ...
 
 class Fences(_message.Message):
     __slots__ = ("issued", "failed", "seconds")

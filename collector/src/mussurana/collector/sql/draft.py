@@ -43,6 +43,7 @@ class Draft:
         self.names_columns = False  # an INSERT without a list of columns was given one
         self.joined: set[int] = set()  # NATURAL JOINs, by the index of their first token, that are done
         self.recorded: set[tuple[str, str]] = set()
+        self.passes: set[tuple[str | None, str]] = set()  # what is written to that is not adopted
 
     @property
     def is_sqlite(self) -> bool:

@@ -16,6 +16,8 @@ from mussurana.collector.columns import DELETE as DELETED
 from mussurana.collector.columns import INSERT as INSERTED
 from mussurana.collector.columns import READ, bind_driver
 from mussurana.collector.columns import UPDATE as UPDATED
+from mussurana.collector.coverage import UNOBSERVED_READ
+from mussurana.collector.database import look_again
 from mussurana.collector.extraction import Extract, Observation, Sink
 from mussurana.collector.names import FENCE_NAME, Names
 from mussurana.collector.recorder import Recorder
@@ -99,6 +101,13 @@ def postgres_extractor(encoding: str, recorder: Recorder) -> Extract:
         _, plan, layout, result, write_id, keys = observation
         if layout.column_count != result.nfields or not result.nfields:
             raise ValueError("the result is of another statement")
+        if not _is_of_its_tables(plan, layout, result):
+            if write_id:
+                sink.lose(write_id)
+            for table in _tables(plan):
+                coverage.count((_space(table), "altered by others meanwhile", UNOBSERVED_READ))
+            look_again()
+            return
         for key in plan.coverage:
             coverage.count(key)
         names, binary = sink.names, result.fformat(0)
@@ -110,6 +119,33 @@ def postgres_extractor(encoding: str, recorder: Recorder) -> Extract:
         made(result, write_id, keys, sink)
 
     return extract
+
+
+def _is_of_its_tables(plan: Plan, layout: Layout, result: Any) -> bool:
+    """Whether a result shows the tables that its plan was made for, by the keys that they had then.
+
+    The server says with each result which columns it shows, and has looked up their names anew. Others may have renamed
+    or swapped tables since the catalog was read.
+    """
+    if layout.altered:
+        return False
+    for table, columns, version, _ in _steps_of(plan, layout):
+        oid = table.oid
+        if not oid:
+            return True
+        for column, (number, kind) in zip(columns, table.key_places, strict=False):
+            source = result.ftable(column)
+            if source and (source != oid or result.ftablecol(column) != number or result.ftype(column) != kind):
+                return False
+        if version >= 0 and result.ftable(version) not in (0, oid):
+            return False
+    return True
+
+
+def _tables(plan: Plan) -> Iterator[Table]:
+    yield from (read.table for read in plan.reads)
+    if plan.write is not None:
+        yield plan.write.table
 
 
 Read = Callable[[Any, int, Any, Sink], None]
@@ -156,7 +192,9 @@ def _make_reader(plan: Plan, layout: Layout, sample: Any, encoding: str, recorde
     for table, columns, version_column, kind in steps:
         named = key_names(_prefix(table), tuple(map(sample.ftype, columns)), sample.fformat(0) == BINARY, encoding)
         numbers = names.raw_keys(named.kind, named.name_of, named.plain_prefix)
-        given.append((numbers, columns, version_column, kind, kind == READ and len(layout.reads) > 1))
+        shown = columns if version_column < 0 else (*columns, version_column)
+        sources = tuple((at, sample.ftable(at), sample.ftablecol(at), sample.ftype(at)) for at in shown)
+        given.append((numbers, columns, version_column, kind, kind == READ and len(layout.reads) > 1, sources))
     statement, coverage = names.statement(plan.statement), recorder.coverage
     places = tuple(map(coverage.place, plan.coverage))
     otherwise = postgres_extractor(encoding, recorder)
@@ -169,14 +207,20 @@ Step = tuple[Table, tuple[int, ...], int, int]
 
 def _steps(plan: Plan, layout: Layout) -> list[Step]:
     """What a `Reader` has to do; nothing where that would not be all."""
-    steps: list[Step] = [(table, columns, version, READ) for table, columns, version in layout.reads]
     write = plan.write
     if write is not None:
         if layout.old_keys or layout.version >= 0 or (write.kind != INSERT and layout.previous < 0):
             return []
         if write.kind == INSERT and (layout.previous >= 0 or write.previous_tells):
             return []
-        steps.append((write.table, layout.keys, layout.previous, _KINDS[write.kind]))
+    return _steps_of(plan, layout)
+
+
+def _steps_of(plan: Plan, layout: Layout) -> list[Step]:
+    """All tables in a result."""
+    steps: list[Step] = [(table, columns, version, READ) for table, columns, version in layout.reads]
+    if plan.write is not None:
+        steps.append((plan.write.table, layout.keys, layout.previous, _KINDS[plan.write.kind]))
     return steps
 
 
@@ -190,8 +234,12 @@ def _key_places(plan: Plan, layout: Layout) -> list[tuple[Table, tuple[int, ...]
     return places
 
 
+def _space(table: Table) -> str:
+    return table.key_space or table.name
+
+
 def _prefix(table: Table) -> str:
-    return (table.key_space or table.name) + "/"
+    return _space(table) + "/"
 
 
 def extract_sqlite(observation: Observation, sink: Sink) -> None:

@@ -49,6 +49,8 @@ def plan_copy(draft: Draft, end: int) -> Plan:
         columns = ", ".join(quoted(column) for column in table.columns if column not in table.generated)
         draft.splice.insert(tokens[index - 1].end, f" ({columns})")
     reads = any(token.word == "TO" for token in tokens[index:end])
+    if table is None and not reads:
+        draft.passes.add((schema, name))
     return _not_recorded(draft, "COPY TO" if reads else "COPY FROM", set() if reads or table is None else {table})
 
 
@@ -82,6 +84,7 @@ def plan_other(draft: Draft, end: int, shape: str) -> Plan:
 
 def _not_recorded(draft: Draft, shape: str, written: set[Table]) -> Plan:
     plan = Plan(draft.text, draft.text, strips=True, unqualified=draft.unqualified)
+    plan.passes = frozenset(draft.passes)
     if written:
         plan.taints = tuple(sorted(written, key=lambda table: (table.schema, table.name)))
         plan.coverage = unobserved_write_keys(written, shape)
@@ -124,7 +127,10 @@ def _targets(draft: Draft, tokens: list[Token]) -> set[Table] | None:
             if at + 1 < len(tokens) and tokens[at].word == ".":
                 schema, name, at = name, tokens[at + 1].name, at + 2
             table = draft.adopted(name, schema)
-            found.update({table} if table is not None else draft.catalog.tables_behind(name, schema))
+            behind = {table} if table is not None else draft.catalog.tables_behind(name, schema)
+            if not behind:
+                draft.passes.add((schema, name))
+            found.update(behind)
             if tokens[index].word != "TRUNCATE" or at >= len(tokens) or tokens[at].word != ",":
                 break
             at += 1

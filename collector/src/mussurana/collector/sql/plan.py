@@ -6,7 +6,7 @@ the transaction. What the result says is read later, by `extract`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
@@ -66,6 +66,7 @@ class Layout:
     extractors: dict[Any, Any] = field(default_factory=dict)  # what reads results of this shape, made when needed
     rows: Mapping[int, RowType] = field(default_factory=dict)  # columns that are rows of tables, with ours in them
     narrow_to: int = -1  # how many columns are visible, if they are the first ones and always will be
+    altered: bool = False  # it has not the columns that it should have, so nothing can be recorded of it
 
 
 @dataclass(slots=True, eq=False)
@@ -88,6 +89,7 @@ class Plan:
     row_types: Mapping[int, RowType] | None = field(default=None, repr=False)
     coverage: tuple[Key, ...] = (("", "other", UNOBSERVED_READ),)
     taints: tuple[Table, ...] = ()  # tables that it may write to unseen
+    passes: frozenset[tuple[str | None, str]] = frozenset()  # what it writes to that is not adopted: schema and name
     tables: frozenset[tuple[str, str]] = frozenset()  # that it records; see Plans.taint
     unqualified: bool = False  # it found tables through the search path
     names_columns: bool = False  # as it was written, a value too many would get into our column
@@ -108,6 +110,13 @@ class Plan:
     @property
     def observes(self) -> bool:
         return bool(self.reads) or self.write is not None
+
+    def _places(self) -> Iterator[tuple[Place, ...]]:
+        """Where a result has what is recorded."""
+        for read in self.reads:
+            yield (*read.keys, read.version)
+        if self.write is not None:
+            yield (*self.write.keys, *self.write.old_keys)
 
     def layout_for(self, names: Sequence[str], rows: Mapping[int, RowType] | None = None) -> Layout:
         """Where the columns are in a result whose columns have these names; `rows` are those that are rows.
@@ -138,6 +147,9 @@ class Plan:
                 raise IndexError(f"column {place} of {count}")
             return index
 
+        if {place for each in self._places() for place in each if isinstance(place, str)}.difference(names):
+            cut = None if visible is None else cutter(visible)
+            return Layout(count, visible, hidden, (), cut=cut, rows=rows, altered=True)
         reads = tuple((read.table, tuple(map(at, read.keys)), at(read.version)) for read in self.reads)
         cut = None if visible is None else cutter(visible)
         narrow_to = -1

@@ -32,6 +32,9 @@ CACHED_LENGTH_MAX = 100_000
 _ADDITIONS = (f"%({PARAMETER_NAME})s, ", "%s, ", "?, ", f":{PARAMETER_NAME}, ", "")
 """What may have been added in front of a row of VALUES; nothing if the rows are not those that are inserted."""
 
+SOUGHT_MAX = 1_000
+"""Names of temporary tables and the like. Whoever has more of them has the catalog read once a minute, as ever."""
+
 STATEMENT_LENGTH_MAX = 2000
 """Of the text for people."""
 
@@ -47,6 +50,8 @@ class Plans:
         self.version_column = version_column
         self.tainted: set[tuple[str, str]] = set()
         self.everything_tainted = False
+        self.passed: set[tuple[str | None, str]] = set()  # what was written to since then that is not adopted there
+        self._sought: set[tuple[str | None, str]] = set()  # what is not in the catalog, also not when it was read anew
         self.caches: dict[str, dict[str, Plan]] = {style: {} for style in (NONE, FORMAT, RAW, QMARK)}
         self._refused: set[str] = set()  # texts that the database did not take as we would have sent them
 
@@ -64,12 +69,34 @@ class Plans:
             plan.used = True
         return plan
 
-    def renew(self, catalog: Catalog) -> None:
-        """The catalog was read again. Plans that were made from another one are forgotten."""
+    def renew(self, catalog: Catalog) -> tuple[Table, ...]:
+        """The catalog was read again. Plans that were made from another one are forgotten.
+
+        Returns the tables that were written to unseen meanwhile: those that got the name of something else.
+        """
+        found: dict[tuple[str, str], Table] = {}
+        passed, self.passed = self.passed, set()
         if catalog != self.catalog:
+            known = {table.oid for table in self.catalog.tables.values()}
             self.catalog = catalog
             self._refused.clear()
+            self._sought.clear()
             self._forget(lambda plan: True)
+            for schema, name in passed:
+                table = catalog.table(name, schema)
+                if table is not None and (table.oid in known or table.key_space in catalog.began_anew):
+                    found[table.schema, table.name] = table
+        if found:
+            self.taint(found.values())
+        return tuple(found.values())
+
+    def is_strange(self, plan: Plan) -> bool:
+        """Whether a statement writes to something that was not there when the catalog was read. Says so once."""
+        strange = {place for place in plan.passes - self._sought if not self.catalog.has(place[1], place[0])}
+        if strange and len(self._sought) < SOUGHT_MAX:
+            self._sought |= strange
+            return True
+        return False
 
     def taint(self, tables: Iterable[Table]) -> None:
         """Somebody is about to write to these tables unseen: record nothing of them any more.

@@ -130,6 +130,7 @@ def plan_write(draft: Draft, end: int) -> Plan:
         show_nothing_of_ours(draft, word, target, end)
         plan = Plan(draft.text, draft.text, strips=True, unqualified=draft.unqualified)
         plan.coverage = ((target.name, "not adopted", UNOBSERVED_READ),)
+        plan.passes = frozenset({(target.schema, target.name)})
         return plan
     if not draft.recordable(table):
         raise NotUnderstood(f"{word} of a table that is not recorded")

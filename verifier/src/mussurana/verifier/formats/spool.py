@@ -8,6 +8,7 @@ where it can be held against something:
 
     of a version that is here       it counts
     lost                            inside a declared gap, or by a collector of which fragments are missing
+    of a row from elsewhere         written under the name of another table, or of a table that began anew
     late                            above what its collector calls settled: its transaction was still open
     of a stranger                   with a tag that no collector here declared
     else                            nobody wrote it: it counts, and the history will be rejected for it
@@ -24,6 +25,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 from google.protobuf.message import DecodeError
 
 from mussurana.verifier.formats.places import bad_byte
@@ -32,6 +34,7 @@ from mussurana.verifier.rounds.batch import Batch
 from mussurana.verifier.rounds.fences import Border, link
 from mussurana.verifier.rounds.fragments import BadFragment
 from mussurana.verifier.rounds.machine import Verifier
+from mussurana.verifier.rounds.moved import unwritten
 from mussurana.verifier.rounds.table import VersionTable
 from mussurana.verifier.rounds.window import Names, lost_ops, make_window
 from mussurana.verifier.rounds.xids import is_from_before
@@ -47,6 +50,7 @@ ABSENT_READS = "reads of absent rows that may have been deleted"
 TAINTED_READS = "reads of tables with unobserved writes"
 CONTESTED_READS = "reads of versions that two collectors may have written"
 OTHER_TXNS = "transactions of an earlier era of the fences, or under another collector's tag"
+MOVED_READS = "reads of rows that were written under another name"
 AMBIGUOUS_KEYS = "operations on keys with the same hash"
 CLOCKS_SET_BACK = "transactions whose own clock went back (their times do not count)"
 
@@ -119,14 +123,22 @@ class Reader:
         batch = link(self._without_absent(machine.everything()), Border(), lost)
         late = machine.admission.late(batch, lost)
         is_strange = late & ~np.isin(batch.seen >> COUNTER_BITS, np.array(sorted(machine.owners.of), np.int64))
-        reasons = {LOST_READS: lost_ops(batch, lost), STRANGE_READS: is_strange, LATE_READS: late & ~is_strange}
+        moved = self._moved(batch)
+        late &= ~moved
+        is_strange &= ~moved
+        reasons = {
+            MOVED_READS: moved,
+            LOST_READS: lost_ops(batch, lost) & ~moved,
+            STRANGE_READS: is_strange,
+            LATE_READS: late & ~is_strange,
+        }
         for reason, unknown in reasons.items():
             self.left_out[reason] += int(np.count_nonzero(unknown & (batch.kind == Kind.READ)))
             replaced = unknown & (batch.kind == Kind.WRITE)
             self.left_out[reason.replace("reads of", "replaced")] += int(np.count_nonzero(replaced))
-        names = Names(self._key_name, self._session_names(batch).__getitem__, str, machine.statement)
+        names = Names(self._key_name, self._session_names(batch).__getitem__, str, machine.statement, machine.known_key)
         horizons = machine.admission.progress.horizons
-        window = make_window(batch.without_reads(late), 0, VersionTable(), Border(), lost, [], names, horizons)
+        window = make_window(batch.without_reads(late | moved), 0, VersionTable(), Border(), lost, [], names, horizons)
         history = window.history
         return replace(
             history,
@@ -150,6 +162,13 @@ class Reader:
         self.left_out[ABSENT_READS] += int(np.count_nonzero(may_be_gone))
         never_there = replace(batch, version=np.where(absent, BEFORE_RECORDING, batch.version))
         return never_there.select_ops(~may_be_gone)
+
+    def _moved(self, batch: Batch) -> npt.NDArray[np.bool_]:
+        """Which operations saw rows from elsewhere."""
+        moved, at = np.zeros(len(batch.kind), bool), unwritten(batch)
+        nothing = np.zeros(0, np.int64)
+        moved[at] = self.machine.moved.among(batch, at, (nothing, nothing), self.machine.known_key)
+        return moved
 
     def _is_whole(self) -> bool:
         """Whether nothing can be missing: all collectors have said all that they had to say."""

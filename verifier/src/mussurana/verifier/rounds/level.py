@@ -23,6 +23,7 @@ from mussurana.verifier.rounds.forget import Flags, Past, find_past, reach, stab
 from mussurana.verifier.rounds.forget_by_time import find_past_by_time
 from mussurana.verifier.rounds.limits import Limits
 from mussurana.verifier.rounds.lost import LostVersions
+from mussurana.verifier.rounds.moved import MovedRows
 from mussurana.verifier.rounds.owners import Owners
 from mussurana.verifier.rounds.table import VersionTable
 from mussurana.verifier.rounds.window import Names, Window, make_window
@@ -68,6 +69,7 @@ class LevelRounds:
     table: VersionTable = field(default_factory=VersionTable)
     border: Border = field(default_factory=Border)
     lost: LostVersions = field(default_factory=LostVersions)  # what this level has set aside
+    moved: MovedRows = field(default_factory=MovedRows)  # of all levels together
     real_key: dict[int, int] = field(default_factory=dict)  # of the keys that stand for closed ones
     unchecked_reads: int = 0
     contested_reads: int = 0  # left unchecked, since two collectors use their tag
@@ -247,8 +249,12 @@ class LevelRounds:
         """
         started = perf_counter()
         bad, unseen = np.zeros(len(window.batch), bool), np.zeros(len(window.batch.kind), bool)
+        moved = self._moved(window, [one.op for one in resolved.impossible if one.what == NEVER_WRITTEN])
         for at, one in enumerate(resolved.impossible):
             txn = int(np.searchsorted(window.history.op_start, one.op, side="right")) - 1
+            if one.op in moved:
+                unseen[one.op] = True
+                continue
             if one.what == NEVER_WRITTEN and self.forgot_anything and not keeps_sessions(self.settings):
                 # Without session order this may be a snapshot that is older than our memory.
                 unseen[one.op] = True
@@ -265,6 +271,14 @@ class LevelRounds:
             self._tell(window, told, outcome)
         outcome.seconds["explain"] += perf_counter() - started
         return bad, unseen
+
+    def _moved(self, window: Window, ops: list[int]) -> set[int]:
+        """Of operations that saw a version that nobody wrote to their key: those that saw a row from elsewhere."""
+        if not ops:
+            return set()
+        at = np.array(ops, np.int64)
+        forgotten = self.table.keys_at(window.batch.seen[at])
+        return set(at[self.moved.among(window.batch, at, forgotten, self.names.known_key)].tolist())
 
     def _told_as_stale(self, told: Counterexample) -> Counterexample:
         """A version that is neither current nor retained: its collector did write it, but it is history."""

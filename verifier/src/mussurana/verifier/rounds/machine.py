@@ -28,6 +28,7 @@ from mussurana.verifier.rounds.fragments import BadFragment, decode
 from mussurana.verifier.rounds.level import Found, LevelRounds
 from mussurana.verifier.rounds.limits import Limits
 from mussurana.verifier.rounds.lost import LostVersions
+from mussurana.verifier.rounds.moved import MovedRows
 from mussurana.verifier.rounds.outcome import Gauges, RoundOutcome, Unchecked, VerdictName, Violation
 from mussurana.verifier.rounds.owners import Owners
 from mussurana.verifier.rounds.taints import END_MARGIN_NS, EVERY, Taint, Taints, tainted_tables
@@ -149,8 +150,9 @@ class Verifier:
         self.begun_anew = 0  # how often
         self.epoch = 0
         self.epoch_reached_ns = 0
-        names = Names(self._key_name, self._session_name, self._version_name, self.statement)
-        self.levels = [LevelRounds(settings, self.limits, names, self.owners) for settings in levels]
+        self.moved = MovedRows()
+        names = Names(self._key_name, self._session_name, self._version_name, self.statement, self.known_key)
+        self.levels = [LevelRounds(settings, self.limits, names, self.owners, moved=self.moved) for settings in levels]
 
     # Feeding
 
@@ -187,6 +189,8 @@ class Verifier:
         self._learn_owners(known, fragment, batch)
         self._learn_taints(known, fragment, received_ns, heard_to_ns)
         self._learn_horizon(known, fragment.xid_horizon, batch)
+        for beginning in fragment.beginning:
+            self.moved.add(beginning.table)
         for event in fragment.session_event:
             if event.what == SessionEvent.OPEN:
                 self._open(known, event, received_ns)
@@ -810,8 +814,14 @@ class Verifier:
 
     # Names
 
+    def _real_key(self, key: int) -> int:
+        return next((level.real_key[key] for level in self.levels if key in level.real_key), key)
+
+    def known_key(self, key: int) -> str | None:
+        return self.key_names.get(self._real_key(key))
+
     def _key_name(self, key: int) -> str:
-        real = next((level.real_key[key] for level in self.levels if key in level.real_key), key)
+        real = self._real_key(key)
         if real == FENCE_KEY:
             return "the fence"
         return self.key_names.get(real) or f"key {real & 0xFFFFFFFFFFFFFFFF:016x}"

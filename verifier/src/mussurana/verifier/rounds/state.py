@@ -107,6 +107,7 @@ def snapshot(machine: Verifier) -> Callable[[], bytes]:
         "colliding_keys": sorted(machine.colliding_keys),
         "clocks_set_back": machine.clocks_set_back,
         "alarms": [asdict(alarm) for alarm in machine.alarms.by_id.values()],
+        "moved_tables": sorted(machine.moved.tables),
         **{name: getattr(machine, name) for name in _NUMBERS},
     }
 
@@ -172,6 +173,7 @@ def restore(levels: Sequence[Settings], limits: Limits | None, state: bytes) -> 
     machine.unchecked |= text["unchecked"]
     machine.colliding_keys = set(text.get("colliding_keys", ()))
     machine.clocks_set_back = text.get("clocks_set_back", 0)
+    machine.moved.tables |= set(text.get("moved_tables", ()))
     for name in _NUMBERS:
         setattr(machine, name, text[name])
     return machine

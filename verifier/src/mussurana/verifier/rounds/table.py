@@ -76,6 +76,11 @@ class VersionTable:
         same._key, same._version, same.count = self._key.copy(), self._version.copy(), self.count
         return same
 
+    def keys_at(self, versions: Ints) -> tuple[Ints, Ints]:
+        """Which of these versions the table has, and of which keys. Goes through all of it."""
+        found = np.isin(self._version, versions[versions != 0])
+        return self._version[found], self._key[found]
+
     def entries(self) -> tuple[Ints, Ints]:
         used = self._version != 0
         return self._key[used], self._version[used]

@@ -40,6 +40,7 @@ class Names:
     session: Callable[[int], str]
     version: Callable[[int], str]
     statement: Callable[[int, int], str]  # of a session, by its collector's number for it
+    known_key: Callable[[int], str | None]  # None: its name was never heard, or is forgotten
 
 
 @dataclass(frozen=True)
