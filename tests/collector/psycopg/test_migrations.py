@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
@@ -15,6 +17,7 @@ import pytest
 from mussurana.collector.catalog import Table
 from mussurana.collector.catalog_postgres import QUERY, postgres_catalog
 from mussurana.collector.database import forget_all
+from mussurana.verifier.embedded_postgres import installations
 from mussurana.verifier.engine.check import check
 from mussurana.verifier.formats.spool import read
 from mussurana.verifier.verdict import Accepted, Rejected
@@ -197,6 +200,78 @@ def test_a_migration_accuses_nobody_and_hides_nothing_that_comes_after_it(
     if violated:
         forget_all()
         plant(made, database, migration.names[0], migration.key)
+        assert_rejected(made)
+    else:
+        assert_accepted(made)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@NEWEST
+def test_migrations_under_traffic_accuse_nobody(seed: int, made: Recording, database: Database) -> None:
+    """Two processes go on with warm caches while names, schemas, keys and partitions change under them."""
+    rng = random.Random(seed)
+    processes = [Process(made, "one", 2), Process(made, "two", 1)]
+    tables = ("a", "b", "s.c", "z", "s.a", "whole", "part", "rest")
+    for _ in range(12):
+        for process in processes:
+            process.work(rng, tables, "id", 4, alone=rng.random() < 0.5)
+        with suppress(psycopg.Error):  # many cannot be done twice
+            database.run(rng.choice([*MIGRATIONS.values()]).ddl)
+        if rng.random() < 0.3:
+            processes.append(Process(made, f"later{len(processes)}", 1))
+    for process in processes:
+        process.close()
+    made.finish()
+    for level in LEVELS:
+        assert isinstance(check(read(made.spool), CheckSettings(level)).verdict, Accepted), level
+    assert {outcome.verdict for outcome in online(made.spool, *LEVELS)} == {"accepted"}
+
+
+def as_administrator(database: Database, *statements: str) -> None:
+    with psycopg.connect(database.server.conninfo(), autocommit=True) as connection:
+        for statement in statements:
+            connection.execute(statement.encode())
+
+
+def restore_dump(database: Database, script: Path) -> None:
+    """The database is as it was when it was dumped, under the same name."""
+    name = database.name
+    as_administrator(database, f"ALTER DATABASE {name} RENAME TO {name}_old", f"CREATE DATABASE {name}")
+    run_tool(database, "psql", "--quiet", "--file", str(script))
+    as_administrator(database, f"DROP DATABASE {name}_old WITH (FORCE)")
+
+
+def run_tool(database: Database, tool: str, *arguments: str) -> None:
+    found = next(each for each in installations() if each.major == database.major)
+    libraries = {"LD_LIBRARY_PATH": str(found.libraries)} if found.libraries else {}
+    command = [found.binaries / tool, "--dbname", database.conninfo, *arguments]
+    subprocess.run(command, check=True, env=os.environ | libraries, stdout=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize("violated", [False, True], ids=["kept", "violated"])
+@NEWEST
+def test_a_restored_dump_begins_anew(violated: bool, made: Recording, database: Database, tmp_path: Path) -> None:
+    script = tmp_path / "dump.sql"
+    with made.connect(autocommit=True) as connection:
+        connection.execute("UPDATE a SET w = 1")
+        run_tool(database, "pg_dump", "--file", str(script))
+        connection.execute("UPDATE a SET w = 2 WHERE id < 3")
+    restore_dump(database, script)
+    forget_all()
+    names = {table.key_space for table in tables_of(database).values()}
+    assert not names & {"a", "b", "s.c", "whole", "rest"}
+    with made.connect(autocommit=True) as connection:  # before it is adopted again
+        assert connection.execute("SELECT w FROM a WHERE id = 1").fetchone() == (1,)
+        connection.execute("UPDATE a SET w = 3 WHERE id = 1")
+    adopt(database)
+    assert names == {table.key_space for table in tables_of(database).values()}
+    forget_all()
+    with made.connect(autocommit=True) as connection:
+        assert connection.execute("SELECT w FROM a WHERE id = 1").fetchone() == (3,)
+        connection.execute("UPDATE a SET w = 4 WHERE id = 1")
+        connection.execute("SELECT w FROM b").fetchall()
+    if violated:
+        plant(made, database, "a", "id")
         assert_rejected(made)
     else:
         assert_accepted(made)
