@@ -55,10 +55,11 @@ class Both(Wire):
 def test_a_row_of_a_tainted_table_that_comes_back_is_no_alarm(level: str, tmp_path: Path) -> None:
     both = Both(level, tmp_path)
     made = both.make("a")
-    made.key_name.add(key=key("x"), name="t/1")
+    for number, name in (("x", "t/1"), ("y", "u/1"), ("z", "u/2")):
+        made.key_name.add(key=key(number), name=name)
     made.coverage.add(table="t", shape="COPY", observed=Coverage.UNOBSERVED_WRITE, statement_count=1)
     both.send("a", made)
-    both.feed("a", "0@1-5 x:=a1", "1@2-6 x:=a2<new")  # which overlap
+    both.feed("a", "0 y==0 z:=a3 x:=a1", "1 z==0 y:=a4 x:=a2<new")  # neither saw the other, so they overlap
     assert both.round().verdict == "accepted"
     assert not isinstance(check(both.spool(), Settings(level)).verdict, Rejected)
 
@@ -128,10 +129,12 @@ def test_a_version_that_was_written_twice_and_read_is_unknown(first: str, tmp_pa
 
 def test_who_reads_a_version_twice_written_when_one_writer_is_forgotten_is_unknown(tmp_path: Path) -> None:
     both = Both("serializable", tmp_path)
-    both.feed("a", "0 x:=a1", "1 x:=a1")
+    both.feed("a", "0 x:=a1", "1 x==a1 x:=a1")
     both.round()
-    both.fence("a", 0, 0, 0)
+    both.fence("a", *(0, 1) * 3)
     both.round()
+    assert both.retained <= 1
+    both.fence("b", 0)
     both.feed("b", "0 x==a1")
     assert both.round().verdict == "unknown"
     assert isinstance(check(both.spool(), Settings("serializable")).verdict, Unknown)
@@ -180,9 +183,9 @@ def test_a_row_with_two_versions_from_before_recording_is_left_out(tmp_path: Pat
 
 def test_who_began_to_record_earlier_may_have_written_what_others_take_for_initial(tmp_path: Path) -> None:
     both = Both("serializable", tmp_path)
-    with_horizon(both, "a", 100, "0 x==80", "1 y==0")
+    with_horizon(both, "a", 100, "0 x==80 z:=200")
     assert both.round().verdict == "accepted"
-    with_horizon(both, "b", 70, "0 y:=79 x:=80<40", "1 x==0")
+    with_horizon(both, "b", 70, "0 x:=80", "0 z==0")  # so that the first of a comes after both
     assert both.round().verdict == "accepted"
     assert not isinstance(check(both.spool(), Settings("serializable")).verdict, Rejected)
 

@@ -162,11 +162,10 @@ def no_key(right: Any) -> Any:
     return lambda machine_, key: np.zeros(len(key), bool)
 
 
-def latest_horizon(right: Any) -> Any:
+def first_horizon(right: Any) -> Any:
     def wrong(machine_: Verifier, *arguments: Any) -> None:
-        before = machine_.admission.progress.horizons
-        right(machine_, *arguments)
-        machine_.admission.progress.horizons = before or machine_.admission.progress.horizons
+        if not machine_.admission.progress.horizons:
+            right(machine_, *arguments)
 
     return wrong
 
@@ -226,7 +225,7 @@ MUTATIONS = [
     Mutation("write ids of those long gone are still settled", ended.EndedTags, "has_settled",
              lambda right: lambda tags, versions: np.zeros(len(versions), bool), (),
              scenes.test_what_a_collector_wrote_outlives_it),
-    Mutation("a tag of one long gone is known again", ended.EndedTags, "take_out", constant(None), (),
+    Mutation("a tag of one long gone is known again", ended.EndedTags, "owner_of", constant(None), (),
              scenes.test_a_new_collector_that_draws_the_tag_of_one_long_gone_clashes),
     # What proves nothing
     Mutation("that an INSERT found no row stays", Batch, "without_reads", forgets_what_an_insert_found, (),
@@ -241,7 +240,7 @@ MUTATIONS = [
              in_folder(doubts.test_who_reads_a_version_twice_written_when_one_writer_is_forgotten_is_unknown)),
     Mutation("times that go backwards are not believed", fragments, "_sane", believed, (),
              in_folder(doubts.test_a_transaction_whose_clock_went_back_has_no_times, "strict-serializable")),
-    Mutation("who began to record earlier makes others doubt", Verifier, "_learn_horizon", latest_horizon, (),
+    Mutation("who began to record earlier makes others doubt", Verifier, "_learn_horizon", first_horizon, (),
              in_folder(doubts.test_who_began_to_record_earlier_may_have_written_what_others_take_for_initial)),
     # What honest and complete recordings never show
     Mutation("a session that rested has to fence", Verifier, "_enter", not_yet_due, (),

@@ -25,8 +25,8 @@ SHARES = {  # of all worlds, at least
     "accepted": 0.4,
     "rejected": 0.25,
     "several violations": 0.1,
-    "kept undecided": 0.03,
-    "closed key": 0.015,
+    "kept undecided": 0.015,
+    "closed key": 0.01,
     "time witness": 0.2,
     "in doubt and seen": 0.15,
     "in doubt and not seen": 0.2,
@@ -42,6 +42,15 @@ SHARES = {  # of all worlds, at least
     "crash": 0.05,
     "two levels": 0.05,
     "left out": 0.1,
+    "tainted": 0.1,
+    "tainted and inserted": 0.05,
+    "colliding": 0.08,
+    "clock set back": 0.07,
+    "repeated and seen": 0.03,
+    "repeated": 0.01,
+    "unknown": 0.005,
+    "doubts told late": 0.07,
+    "spool": 0.5,
 }
 
 

@@ -169,7 +169,7 @@ class Verifier:
         decoded = decode(fragment, received_ns, trusted)
         batch = decoded.batch
         self._refuse_strange(fragment, batch, collector)
-        colliding = self._refuse_too_many_names(fragment)
+        names, colliding = self._new_names(fragment)
 
         if known is None:
             known = self._new_collector(collector)
@@ -184,7 +184,7 @@ class Verifier:
         if absent.any() and not self.keeps_absent:
             self.unchecked["absent"] += int(np.count_nonzero(absent))
             batch = batch.select_ops(~absent)
-        self._learn_names(known, fragment)
+        self._learn_names(known, names, fragment)
         self._learn_collisions(colliding)
         self._learn_owners(known, fragment, batch)
         self._learn_taints(known, fragment, received_ns, heard_to_ns)
@@ -257,9 +257,8 @@ class Verifier:
                     raise BadFragment(f"fragment {fragment.sequence}: op_version: {what}")
                 contested = tag
 
-    def _learn_names(self, known: Collector, fragment: Fragment) -> None:
-        for named in fragment.key_name:
-            self.key_names[_signed(named.key)] = named.name
+    def _learn_names(self, known: Collector, names: dict[int, str], fragment: Fragment) -> None:
+        self.key_names.update(names)
         while len(self.key_names) > self.names_max:
             del self.key_names[next(iter(self.key_names))]
         for statement in fragment.statement:
@@ -267,18 +266,21 @@ class Verifier:
         while len(known.statements) > self.names_max:
             del known.statements[next(iter(known.statements))]
 
-    def _refuse_too_many_names(self, fragment: Fragment) -> set[int]:
-        """The keys that are found to have two names, now that this fragment gives some more."""
+    def _new_names(self, fragment: Fragment) -> tuple[dict[int, str], set[int]]:
+        """The names that a fragment gives to keys, and the keys that are found to have two names by now."""
         names: dict[int, str] = {}
         found: set[int] = set()
+        known = self.key_names
         for named in fragment.key_name:
-            key = _signed(named.key)
-            if names.setdefault(key, self.key_names.get(key, named.name)) != named.name and key != FENCE_KEY:
+            key, name = named.key, named.name
+            if key >> 63:
+                key -= 1 << 64
+            if names.setdefault(key, name) != name or known.get(key, name) != name:
                 found.add(key)
-        found -= self.colliding_keys
+        found -= self.colliding_keys | {FENCE_KEY}
         if len(self.colliding_keys) + len(found) > COLLIDING_KEYS_MAX:
             raise BadFragment(f"fragment {fragment.sequence}: key_name: too many keys have two names")
-        return found
+        return names, found
 
     def _learn_collisions(self, keys: set[int]) -> None:
         """Which row is meant nobody can say any more, of what was recorded before and of what will be."""
@@ -930,11 +932,6 @@ def _before_the_last_era(batch: Batch) -> npt.NDArray[np.bool_]:
     first = np.full(len(sessions), len(batch))
     np.minimum.at(first, session[fences.txn[is_last]], fences.txn[is_last])
     return np.asarray(np.arange(len(batch)) < first[session])
-
-
-def _signed(key: int) -> int:
-    """A key of the wire as columns have it."""
-    return key - (1 << 64) if key >> 63 else key
 
 
 def by_session(session: SmallInts) -> Iterator[tuple[int, Ints]]:
