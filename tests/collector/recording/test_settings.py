@@ -110,7 +110,7 @@ def test_a_spool_of_somebody_else_is_not_used(
     make_recorder: Callable[..., Recorder], spool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spool.mkdir()
-    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
     recorder = make_recorder()
     recorder.open_session("conn")
     assert recorder.background is None

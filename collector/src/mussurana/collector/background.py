@@ -16,6 +16,7 @@ IDLE and OPEN is kept by construction, whatever an adapter does.
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import threading
@@ -33,12 +34,24 @@ from mussurana.collector.journal import Journal, Place
 from mussurana.collector.losses import between, single
 from mussurana.collector.names import printable
 from mussurana.collector.recorder import ABORTED, COMMITTED, Recorder, SessionInfo, Txn
-from mussurana.collector.spool import GAP_BYTES_RESERVED, SEGMENT_BYTES_MAX, Shipped, Spool, SpoolFull
+from mussurana.collector.spool import (
+    GAP_BYTES_RESERVED,
+    SEGMENT_BYTES_MAX,
+    Shipped,
+    Spool,
+    SpoolFull,
+    folders,
+    make_folder,
+)
+from mussurana.collector.spool_folder import default_spool, is_own, temporary_spool
 from mussurana.collector.write_ids import COUNTER_END
 from mussurana.wire import FENCE_KEY, PROTOCOL, history_pb2
 
 SLICE_SECONDS = 0.0005
 PAUSE_SECONDS = 0.0005
+
+UNSHIPPED_MAX = 100_000
+"""Fragments whose transactions can be counted, should the spool be deleted: seven hours of four a second."""
 
 OPS_MAX = 100_000
 """Of a fragment, unless a single transaction has more: some 5 MB."""
@@ -68,8 +81,11 @@ FAILURE_SECONDS = 0.5
 """The pause after a failure, so that one that comes back does not take a whole core."""
 
 NOT_UNDERSTOOD = "result not understood"
+DELETED = "spool deleted"
 
 SessionEvent = history_pb2.SessionEvent
+
+logger = logging.getLogger("mussurana")
 
 
 class SessionState:
@@ -119,6 +135,12 @@ class Background:
         self._publishing = threading.Lock()
         self.spool = Spool(folder, lock, self._hello, self._settings.spool_bytes_max, SEGMENT_BYTES_MAX)
         self._helper = Helper(folder.parent) if self._settings.verifier else None
+        self._helper_before: Helper | None = None  # for what is left where the spool was by default before
+        if self._helper is not None and self._settings.spool == default_spool() != temporary_spool():
+            self._helper_before = Helper(Path(temporary_spool()))
+        self._unshipped: deque[tuple[int, int]] = deque(maxlen=UNSHIPPED_MAX)  # sequence and transactions of fragments
+        self._durable_sequence = 0
+        self._journals_before: list[Journal] = []  # which other threads may still be writing to
         self._thread: threading.Thread | None = None
         self._name = recorder.settings.name or f"{socket.gethostname()}/{os.getpid()}"
 
@@ -316,6 +338,12 @@ class Background:
     def _seal(self, last: bool = False) -> None:
         """Close the fragment and append it to the spool, with all that is to be declared."""
         recorder, builder, metrics, ids = self._recorder, self._builder, self._metrics, self._recorder.write_ids
+        try:
+            if not self.spool.is_there():
+                self._begin_anew()
+        except Exception as error:
+            self._drop(error)
+            return
         # The order matters. A transaction that could draw an id below `upper` was open when `upper` was drawn. Either
         # it still is, or it came into the queue or among the ended, or was declared lost, before it was not any more.
         upper = recorder.write_id()
@@ -357,6 +385,7 @@ class Background:
         metrics.bytes_spooled += len(payload)
         metrics.gaps += len(losses)
         metrics.spool_bytes = self.spool.size
+        self._unshipped.append((self.spool.last_sequence, builder.txn_count))
         builder.sealed()
         self._journal_done()
         for info, state in self._states.items():
@@ -368,6 +397,31 @@ class Background:
         ids.forget(settled)
         if ids.succeed():
             recorder.write_id = ids.draw
+
+    def _begin_anew(self) -> None:
+        """Somebody deleted the spool. What the verifier does not have is lost, and all sessions begin anew."""
+        recorder = self._recorder
+        if self.spool.has_folder():
+            self.spool.begin_segment()
+        else:
+            self.spool.begin_anew(*make_folder(self._settings, self._collector, recorder.write_ids.tag))
+            if self.journal is not None:
+                self._journals_before.append(self.journal)
+                recorder.journal = self.journal = self.journal.continued_in(self.spool.folder)
+        logger.warning("the spool of mussurana was deleted; what had not been shipped is lost, and recording goes on")
+        recorder.known_sessions.clear()  # from here on all comes through the queue
+        self._builder.absorb(recorder.ended)
+        self._drop(FileNotFoundError(DELETED))  # its sessions were opened in what was deleted
+        lost = sum(count for sequence, count in self._unshipped if sequence > self._durable_sequence)
+        recorder.losses.add(DELETED, (), (), lost)  # of which write ids, the missing sequence numbers say
+        self._unshipped.clear()
+        for info, state in self._states.items():
+            self._event(SessionEvent.CLOSE, state.number)
+            info.reopen()
+        self._states.clear()
+        recorder.names.not_sent(0, 0)
+        recorder.coverage.send_again()
+        self._metrics.txns_lost += lost
 
     def _journal_done(self) -> None:
         if self.journal is not None:
@@ -421,6 +475,8 @@ class Background:
         if now - self._measured_at >= MEASURE_SECONDS:
             self._measured_at = now
             self.spool.measure()
+        if not self.spool.is_there():
+            self._seal()
         self._see_to_shipping()
         for info, state in self._states.items():
             if state.txns != info.txns:
@@ -447,6 +503,11 @@ class Background:
         self._metrics.bytes_sent = shipped.bytes_sent
         self._metrics.connections_failed = shipped.connections_failed
         self._metrics.is_connected = shipped.is_connected
+        self._durable_sequence = max(self._durable_sequence, shipped.durable_sequence)
+        while self._unshipped and self._unshipped[0][0] <= self._durable_sequence:
+            self._unshipped.popleft()
+        if self._helper_before is not None and is_own(self._helper_before.root) and folders(self._helper_before.root):
+            self._helper_before.ensure()
 
     def _hello(self, first_sequence: int) -> bytes:
         from mussurana.collector import __version__
@@ -490,7 +551,8 @@ class Background:
         return is_spooled and (self._helper is None or self._is_durable())
 
     def _is_durable(self) -> bool:
-        return Shipped.read(self.spool.folder).durable_sequence >= self.spool.last_sequence
+        self._durable_sequence = max(self._durable_sequence, Shipped.read(self.spool.folder).durable_sequence)
+        return self._durable_sequence >= self.spool.last_sequence
 
     def close(self, timeout_seconds: float) -> None:
         """Spool all that has ended, and end the thread. The shipper goes on; wait so long until it has shipped all."""
@@ -511,8 +573,8 @@ class Background:
             while monotonic() < deadline and not self._is_durable():
                 sleep(0.005)
             self._helper.wait_until_started(STARTING_SECONDS_MAX)
-        if self.journal is not None:
-            self.journal.close()
+        for journal in (*self._journals_before, *([self.journal] if self.journal is not None else [])):
+            journal.close()
         self.spool.close()
         self._metrics.withdraw()
 

@@ -81,6 +81,10 @@ class Coverage:
     def sent(self, entries: list[tuple[Key, int]]) -> None:
         self._sent.update(entries)
 
+    def send_again(self) -> None:
+        """What was sent did not arrive."""
+        self._sent = {}
+
     def _entries(self) -> list[tuple[Key, int]]:
         counted = [(key, self.counts[place]) for key, place in list(self._places.items())]
         return [(key, count) for key, count in counted if count]

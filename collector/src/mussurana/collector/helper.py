@@ -16,6 +16,7 @@ from time import monotonic
 from mussurana.collector.flag import Flag
 
 SHIPPER_LOCK = "shipper.lock"
+LOCK_FLAGS = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 
 START_SECONDS_MAX = 10.0
 """How long the first of its two processes may take to end, which is a start of Python."""
@@ -29,7 +30,7 @@ class Helper:
 
     def __init__(self, root: Path) -> None:
         self.failures = 0
-        self._root = root
+        self.root = root
         self._thread: threading.Thread | None = None
         self._next_at = 0.0
         self._retry_seconds = RETRY_SECONDS_MIN
@@ -40,7 +41,7 @@ class Helper:
         """Start a shipper unless there is one. Returns at once; OSError if the spool is gone."""
         if monotonic() < self._next_at or (self._thread is not None and self._thread.is_alive()):
             return
-        self._lock = os.open(self._root / SHIPPER_LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        self._lock = os.open(self.root / SHIPPER_LOCK, LOCK_FLAGS, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -60,7 +61,7 @@ class Helper:
 
     def _start(self) -> None:
         try:
-            _start(self._root, self._lock, self._started)
+            _start(self.root, self._lock, self._started)
         except Exception:  # no such interpreter, or no more processes
             self.failures += 1
         finally:

@@ -91,6 +91,12 @@ class Journal:
         self._file = self._files[0]
         self._numbers = count(1)
 
+    def continued_in(self, folder: Path) -> Journal:
+        """One in another folder, whose numbers go on. This one is still there for those who are writing to it."""
+        other = Journal(folder, self._names, self._metrics)
+        other._numbers = self._numbers
+        return other
+
     def write_ahead(self, txn: Txn) -> None:
         """Write what a transaction did, if it wrote something. It has no outcome yet."""
         self._write_txn(txn, ahead=True)

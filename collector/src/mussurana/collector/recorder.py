@@ -42,6 +42,7 @@ in the middle of this module. So whatever a session does when it ends takes no l
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import sys
 import threading
@@ -76,6 +77,8 @@ NOT_KNOWN, READ_UNCOMMITTED, READ_COMMITTED, REPEATABLE_READ, SERIALIZABLE = ran
 """The isolation that the application asked for."""
 
 NO_SPOOL = "no spool"
+
+logger = logging.getLogger("mussurana")
 
 NS_PER_SECOND = 1_000_000_000
 
@@ -333,6 +336,7 @@ class Recorder:
         self.queued_rows = 0
         self.lost_floor: int | None = None
         self._lost_without_spool = False
+        self._has_warned = False
         self.xid_horizon = 0  # with versions=xmin: database transactions before this one had ended when recording began
         self.closing_fences_from = 0.0  # by `monotonic`
         self.asleep = False
@@ -355,8 +359,11 @@ class Recorder:
     def start_quietly(self) -> None:
         try:
             self.start()
-        except Exception:
+        except Exception as error:
             self.metrics.spool_failures += 1
+            if not self._has_warned:
+                self._has_warned = True
+                logger.warning("mussurana records nothing: %s", error)
 
     def start(self) -> None:
         """Declare this process in the spool and start the background. Without a spool nothing is recorded."""

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
+from mussurana.collector.spool_folder import default_spool
+
 ENVIRONMENT_PREFIX = "MUSSURANA_"
 QUERY_PREFIX = "mussurana_"
 """In a URL the names carry a prefix, since its other names belong to the driver."""
@@ -30,12 +32,6 @@ SPOOL_BYTES_MIN = 1 << 20
 
 class SettingsError(ValueError):
     """A setting that cannot be used. The message names it and says what was expected."""
-
-
-def default_spool() -> str:
-    import tempfile  # not needed where a spool is given, and it brings a dozen others
-
-    return os.path.join(tempfile.gettempdir(), f"mussurana-{os.getuid()}")
 
 
 @dataclass(frozen=True)
@@ -53,7 +49,7 @@ class Settings:
     tls_certificate_file: str = ""  # with tls_key_file: the collector's own, where the verifier asks for one
     tls_key_file: str = ""
 
-    spool: str = field(default_factory=default_spool)  # all processes of a machine may share one
+    spool: str = field(default_factory=default_spool)  # all processes of a user on a machine may share one
     spool_bytes_max: int = 256 << 20  # of one process; an hour without verifier at 300 transactions per second
     versions: str = (
         "columns"  # or "xmin", PostgreSQL's own, which needs no columns and finds less; see docs/adopting.md

@@ -21,15 +21,17 @@ import signal
 import sys
 from pathlib import Path
 
-from mussurana.collector.helper import SHIPPER_LOCK
+from mussurana.collector.helper import LOCK_FLAGS, SHIPPER_LOCK
+from mussurana.collector.spool_folder import ForeignSpool, is_own, own_folder
+
+HERE = Path()
 
 NICENESS = 5
 """The application comes first."""
 
 
 def take_lock(root: Path) -> int | None:
-    root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle = os.open(root / SHIPPER_LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    handle = os.open(root / SHIPPER_LOCK, LOCK_FLAGS, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -43,25 +45,33 @@ def main() -> int:
     parser.add_argument("spool", type=Path, help="the folder that the collectors have as their spool")
     parser.add_argument("--lock", type=int, help="the shipper's lock, held already; for collectors")
     options = parser.parse_args()
+    try:
+        # From here on it is this folder, whatever somebody else may put in its place.
+        os.chdir(own_folder(options.spool))
+        if not is_own(HERE):
+            raise ForeignSpool(f"{options.spool} has just been replaced")
+    except ForeignSpool as error:
+        print(error, file=sys.stderr)
+        return 1
     lock = options.lock
     if lock is not None:
         # The application must not find a child that it does not know, so the child of its own ends here.
         if os.fork():
             os._exit(0)
         os.nice(NICENESS)
-    elif (lock := take_lock(options.spool)) is None:
+    elif (lock := take_lock(HERE)) is None:
         print(f"{options.spool}: another shipper is at work", file=sys.stderr)
         return 1
     from mussurana.collector.shipping import Shipper  # gRPC comes with it, so not before the fork
 
-    shipper = Shipper(options.spool, stays=options.lock is None)
+    shipper = Shipper(HERE, stays=options.lock is None)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: shipper.stopping.set())
     while lock is not None:
         shipper.run()
         os.close(lock)
         # A process may have begun and ended while it saw that there is a shipper.
-        lock = take_lock(options.spool) if shipper.is_needed() else None
+        lock = take_lock(HERE) if shipper.is_needed() else None
     return 0
 
 

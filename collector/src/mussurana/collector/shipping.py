@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import sys
 import threading
 from pathlib import Path
 from time import monotonic
@@ -12,6 +13,7 @@ from time import monotonic
 from mussurana.collector.abandoned import complete, remove_unfinished
 from mussurana.collector.sender import Sender
 from mussurana.collector.spool import LOCK, Destination, Shipped, folders, try_lock
+from mussurana.collector.spool_folder import ForeignSpool, refuse_foreign
 from mussurana.collector.spool_reader import SpoolReader
 
 LOOK_SECONDS = 0.5
@@ -55,7 +57,7 @@ class Shipment:
     def end(self) -> None:
         """Stop, and delete the folder if all of it is durable."""
         self.sender.stop(LINGER_SECONDS)
-        if self.is_done:
+        if self.is_done and not self.reader.is_gone:
             shutil.rmtree(self.folder, ignore_errors=True)
         if self._lock is not None:
             os.close(self._lock)
@@ -64,8 +66,9 @@ class Shipment:
         self.shipped = Shipped(
             self.reader.durable_sequence, sender.bytes_sent, sender.connections_failed, int(sender.is_connected)
         )
-        with contextlib.suppress(OSError):  # the folder may just have been deleted
-            self.shipped.write(self.folder)
+        if not self.reader.is_gone:
+            with contextlib.suppress(OSError):  # the folder may just have been deleted
+                self.shipped.write(self.folder)
 
 
 class Shipper:
@@ -103,14 +106,25 @@ class Shipper:
         remove_unfinished(self._root)
         for folder in folders(self._root):
             if folder not in self._shipments:
-                with contextlib.suppress(OSError, ValueError, TypeError):  # half deleted, or not one of ours
+                try:
+                    refuse_foreign(folder)
                     if _has_destination(folder) and _says_whose_it_is(folder):
                         self._shipments[folder] = Shipment(folder)
+                except ForeignSpool as error:
+                    self._say_once(folder, error)
+                except (OSError, ValueError, TypeError):  # half deleted, or not one of ours
+                    continue
         for folder, shipment in list(self._shipments.items()):
-            shipment.look()
-            if shipment.is_done or not folder.exists():
+            if not shipment.reader.is_gone:
+                shipment.look()
+            if shipment.is_done or shipment.reader.is_gone:
                 shipment.end()
                 del self._shipments[folder]
+
+    def _say_once(self, folder: Path, error: ForeignSpool) -> None:
+        if folder not in self._tried:
+            print(error, file=sys.stderr, flush=True)
+        self._tried.add(folder)
 
 
 def _has_destination(folder: Path) -> bool:

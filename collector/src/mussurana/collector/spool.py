@@ -1,6 +1,6 @@
 """The spool: where fragments are before and until a verifier has them, and where they stay without one.
 
-    <spool>/                                   one per machine or application; mode 0700
+    <spool>/                                   one per user or application; ours alone: see spool_folder.py
         shipper.lock                           held by the process that ships, if there is one: see shipper.py
         <collector>-<tag>/                     one per process: 32 and 8 hexadecimal digits
             lock                               held (flock) as long as the process lives
@@ -17,6 +17,10 @@ abandoned.py.
 
 What is appended has been handed to the operating system: it survives the end of the process. It survives the end of
 the machine once its segment is full, since only full segments are synced; what is lost then is found by its absence.
+
+Somebody may delete all of it while the process lives. That is noticed before the next fragment (`is_there`), which
+then goes into a folder of the same name, and has the sequence number that it would have had: what was not shipped is
+missed by its number.
 """
 
 from __future__ import annotations
@@ -31,6 +35,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from mussurana.collector.settings import Settings
+from mussurana.collector.spool_folder import own_folder, write_private
 from mussurana.wire import segments
 
 SEGMENT_BYTES_MAX = 1 << 20
@@ -112,16 +117,13 @@ class Shipped:
 
 def make_folder(settings: Settings, collector: bytes, tag: int) -> tuple[Path, int]:
     """Make the folder of this process, with its lock held; return it and the lock's file descriptor."""
-    root = Path(settings.spool).absolute()  # the application may go to another folder, and the shipper does
-    root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if root.stat().st_uid != os.getuid():
-        raise PermissionError(f"{root}: belongs to somebody else")
+    root = own_folder(Path(settings.spool))
     unfinished = root / (UNFINISHED + collector.hex())
     unfinished.mkdir(mode=0o700)
     lock = os.open(unfinished / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        (unfinished / DESTINATION).write_text(json.dumps(asdict(Destination.of(settings))))
+        write_private(unfinished / DESTINATION, json.dumps(asdict(Destination.of(settings))))
         folder = root / f"{collector.hex()}-{tag:08x}"
         unfinished.rename(folder)
     except OSError:
@@ -178,6 +180,7 @@ class Spool:
         self._hello = hello  # makes the Hello of a segment, given its first fragment
         self._lock_file = lock
         self._appender = segments.Appender(folder, segment_bytes_max)
+        self._is_new = False  # the next fragment is the first of a segment, though there is room
 
     def append(self, payload: bytes, open_sessions: list[int], reserve: int = 0) -> None:
         """Add the fragment with the next sequence number. SpoolFull or OSError: it was not added."""
@@ -186,14 +189,38 @@ class Spool:
             raise SpoolFull
         number = self._appender.number
         framed = len(payload) + segments.RECORD_HEADER.size
-        if number == 0 or self._appender.size + framed > self._appender.segment_bytes_max:
+        if self._is_new:
+            self._appender.abandon()
+        if number == 0 or self._is_new or self._appender.size + framed > self._appender.segment_bytes_max:
             path = segments.segment_path(self.folder, number + 1).with_suffix(".sessions")
-            path.write_text(" ".join(map(str, open_sessions)))
+            write_private(path, " ".join(map(str, open_sessions)))
             self._appender.append([self._hello(self.last_sequence + 1), payload])
         else:
             self._appender.append([payload])
+        self._is_new = False
         self.size += framed
         self.last_sequence += 1
+
+    def is_there(self) -> bool:
+        """Whether what was appended last can still be found where it was put."""
+        return self.has_folder() and not self._appender.is_deleted
+
+    def has_folder(self) -> bool:
+        try:
+            held, found = os.fstat(self._lock_file), os.stat(self.folder / LOCK)
+        except OSError:
+            return False
+        return (held.st_dev, held.st_ino) == (found.st_dev, found.st_ino)
+
+    def begin_segment(self) -> None:
+        """The next fragment goes into a new segment."""
+        self._is_new = True
+
+    def begin_anew(self, folder: Path, lock: int) -> None:
+        """Go on in another folder."""
+        self.close()
+        self.folder, self._lock_file = folder, lock
+        self._appender = segments.Appender(folder, self._appender.segment_bytes_max)
 
     def measure(self) -> None:
         """See how much there is: the limit is for all processes that share the root."""

@@ -7,6 +7,7 @@ a verifier never waits for a fragment that will not come.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Collection, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -22,9 +23,15 @@ DAMAGED = "spool damaged"
 class SpoolReader:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._identity = _identity(folder)
         self.durable_sequence = 0
         self.is_complete = False  # nothing will be added any more, and all of it has been read once: `last_sequence`
         self.last_sequence = 0  # that has been seen so far
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the folder was deleted. Its process may have made another one of that name."""
+        return self._identity is None or _identity(self.folder) != self._identity
 
     @property
     def has_begun(self) -> bool:
@@ -82,6 +89,8 @@ class SpoolReader:
             path.with_suffix(".sessions").unlink(missing_ok=True)
 
     def _has_more(self, position: segments.Position | None) -> bool:
+        if self.is_gone:
+            raise FileNotFoundError(self.folder)
         if position is not None:
             with contextlib.suppress(FileNotFoundError):
                 if segments.segment_path(self.folder, position.segment).stat().st_size > position.offset:
@@ -108,6 +117,14 @@ class SpoolReader:
             return int(history_pb2.Upload.FromString(payload).hello.first_sequence) or None
         except Exception:
             return None
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    try:
+        found = os.stat(folder)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def name_of(folder: Path) -> tuple[bytes, int]:

@@ -128,6 +128,11 @@ class Appender:
         self.size += len(content)
         return self.end
 
+    @property
+    def is_deleted(self) -> bool:
+        """Whether somebody has deleted the segment that is being written."""
+        return self._file is not None and os.fstat(self._file.fileno()).st_nlink == 0
+
     def sync(self) -> None:
         if self._file is not None:
             os.fdatasync(self._file.fileno())
@@ -156,7 +161,7 @@ class Appender:
             self._file = None
         number = self.number + 1
         path = segment_path(self.directory, number)
-        file = open(path, "x+b", buffering=0)  # noqa: SIM115, closed in close()
+        file = open(path, "x+b", buffering=0, opener=_private)  # noqa: SIM115, closed in close()
         try:
             file.write(FILE_HEADER.pack(MAGIC, VERSION, number))
             sync_directory(self.directory)
@@ -165,6 +170,10 @@ class Appender:
             path.unlink(missing_ok=True)
             raise
         self._file, self.number, self.size = file, number, FILE_HEADER.size
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def sync_directory(directory: Path) -> None:
