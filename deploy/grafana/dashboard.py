@@ -273,6 +273,7 @@ ROWS: dict[str, list[Panel]] = {
                 Query(rate("mussurana_fragments_received_total", "instance"), "received"),
                 Query(rate("mussurana_fragments_duplicated_total", "instance"), "again"),
                 Query(rate("mussurana_fragments_refused_total", "reason"), "refused: {{reason}}"),
+                Query(rate("mussurana_quota_refusals_total", "quota"), "over quota: {{quota}}"),
             ],
             "ops",
             log_scale=True,
@@ -346,6 +347,8 @@ ROWS: dict[str, list[Panel]] = {
                 Query(f"increase(mussurana_journal_failures_total{AT}[$__rate_interval])", "journal"),
                 Query(f"increase(mussurana_checkpoint_failures_total{AT}[$__rate_interval])", "checkpoint"),
                 Query(f"increase(mussurana_steps_different_total{AT}[$__rate_interval])", "steps different"),
+                Query(f"increase(mussurana_round_failures_total{AT}[$__rate_interval])", "rounds, {{level}}"),
+                Query(f"increase(mussurana_verification_failures_total{AT}[$__rate_interval])", "verification"),
                 Query(
                     'increase(mussurana_webhook_deliveries_total{instance=~"$instance", result="failed"}'
                     "[$__rate_interval])",

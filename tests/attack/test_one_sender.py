@@ -164,7 +164,7 @@ def attacked(data: Path, make: Callable[[], Fragment]) -> tuple[int, dict[str, A
 @pytest.mark.parametrize(
     "make",
     [
-        pytest.param(lambda: gap((0, 1, (1 << 63) - 1)), id="a gap beyond its tag"),
+        pytest.param(lambda: gap((0, 1, 1 << 32)), id="a gap beyond its tag"),
         pytest.param(lambda: gap((TAG, 1, 1 << 32), (OTHER_TAG, 1, 1 << 32)), id="a gap over the other's versions"),
         pytest.param(lambda: claims(TAG, settled=1), id="the other's tag"),
         pytest.param(lambda: claims(*range(1, 20_000), settled=1), id="thousands of tags"),

@@ -7,7 +7,7 @@ import struct
 import time
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import grpc
 
@@ -113,7 +113,7 @@ class TestCollector:
         self.answers.cancel()
         self._channel.close()
 
-    def __enter__(self) -> TestCollector:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

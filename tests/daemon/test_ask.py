@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mussurana.verifier.daemon.board import public_id
 from tests.cli.command import Command
 from tests.cli.conftest import mussurana
 from tests.daemon.conftest import running
@@ -28,7 +29,7 @@ def test_status_tells_people_and_programs(data: Path, mussurana: Command) -> Non
     assert plain["violations"] == 1
     assert plain["level"][0]["last_round"]["verdict"] in ("accepted", "rejected")
     assert plain["collector"][0]["durable_sequence"] == 10
-    assert plain["collector"][0]["id"] == (b"c" * 16).hex()
+    assert plain["collector"][0]["id"] == public_id(b"c" * 16)
 
 
 def test_verdicts_can_be_limited_and_end_with_the_code_of_a_rejection(data: Path, mussurana: Command) -> None:

@@ -14,6 +14,7 @@ from mussurana.verifier.daemon.journal import Journal, Round, Step
 from mussurana.verifier.daemon.log import FRAGMENT, Entry, IngestLog
 from mussurana.verifier.daemon.service import StartError
 from mussurana.verifier.rounds.outcome import RoundOutcome
+from mussurana.wire.history_pb2 import Fragment
 from mussurana.wire.segments import Appender, segment_path
 from tests.daemon.collector import TestCollector, fragment
 from tests.daemon.conftest import Running, running
@@ -183,21 +184,44 @@ def test_other_levels_are_refused_with_a_data_directory_in_use(data: Path) -> No
         pass
 
 
-def test_an_error_in_the_machine_stops_verification_and_nothing_else(data: Path) -> None:
+def test_an_error_in_the_machine_is_told_and_verification_begins_anew_behind_it(data: Path) -> None:
     class Broken(FakeMachine):
         def step(self, now_ns: int, force: bool = False) -> list[RoundOutcome]:
-            raise RuntimeError("this should not happen")
+            if "broken" in self.s["marks"]:
+                raise RuntimeError("this should not happen")
+            return super().step(now_ns, force)
 
     with running(data, Broken) as daemon, TestCollector(daemon.address) as collector:
-        collector.send(fragment(1))
+        collector.send(fragment(1, mark="broken"))
         collector.wait_durable(1)
-        until(lambda: daemon.service.board.progress.state == "stopped")
-        assert "RuntimeError: this should not happen" in daemon.service.board.progress.trouble
+        until(lambda: daemon.service.metrics.verification_failures._value.get() == 1)
         collector.send(fragment(2))
         collector.wait_durable(2)
-        assert b"mussurana_verification_running 0.0" in daemon.service.metrics.text()
-    with running(data) as daemon:
         until(lambda: is_verified(daemon))
+        trouble = daemon.service.query.status_now().trouble
+        assert any("RuntimeError: this should not happen" in each for each in trouble)
+        assert any("began anew" in each for each in trouble)
+        assert sum(each.txn_count for each in shown(daemon)) == 10
+        assert daemon.service.board.gaps.counts()["damaged"] == 1
+    with running(data, Broken) as daemon:
+        until(lambda: is_verified(daemon))
+
+
+def test_an_error_while_a_fragment_is_fed_costs_that_fragment_only(data: Path) -> None:
+    class Broken(FakeMachine):
+        def feed(self, collector: bytes, fragment: Fragment, received_ns: int) -> None:
+            if fragment.key_name:
+                raise RuntimeError("this should not happen")
+            super().feed(collector, fragment, received_ns)
+
+    with running(data, Broken) as daemon, TestCollector(daemon.address) as collector:
+        for n in range(1, 4):
+            collector.send(fragment(n, mark="broken" if n == 2 else ""))
+            collector.wait_durable(n)
+            time.sleep(0.2)
+        until(lambda: is_verified(daemon))
+        assert daemon.service.metrics.verification_failures._value.get() == 1
+        assert daemon.service.board.progress.state == "verifying"
         assert sum(each.txn_count for each in shown(daemon)) == 20
 
 

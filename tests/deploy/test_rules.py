@@ -24,6 +24,7 @@ ALERTS = {
     "MussuranaStalled",
     "MussuranaHistoryGap",
     "MussuranaPartFailed",
+    "MussuranaErrors",
     "MussuranaCollectorSilent",
     "MussuranaUnobservedStatements",
     "MussuranaReadsUnchecked",

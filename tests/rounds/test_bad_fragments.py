@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from mussurana.verifier.rounds.fragments import TXNS_MAX, BadFragment
+from mussurana.verifier.rounds.bounds import TXNS_MAX
+from mussurana.verifier.rounds.fragments import BadFragment
 from mussurana.wire import history_pb2 as pb
 from tests.rounds.feeding import Wire, tag, version
 
@@ -30,7 +31,6 @@ COLUMNS = (
 WRONG = [
     *((field, put(field, b"\0" * 5)) for field in (*COLUMNS, "op_statement")),
     ("txn_count", put("txn_count", TXNS_MAX + 1)),
-    ("txn_session", put("txn_session", b"\xff" * 8)),
     ("txn_status", put("txn_status", b"\0\3")),
     ("op_kind", put("txn_op_count", struct.pack("<2I", 2, 2**32 - 1))),
     ("op_kind", put("op_kind", b"\0\6\2")),

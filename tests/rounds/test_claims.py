@@ -55,7 +55,7 @@ def gap_over_all_tags(wire: Wire) -> Fragment:
 def gap_beyond_its_tag(wire: Wire) -> Fragment:
     made = bare(wire)
     made.write_ids.add(tag=1, settled=1)
-    made.gap.add(reason="x", txn_count=1).write_ids.add(tag=1, first=1, end=2**40)
+    made.gap.add(reason="x", txn_count=1).write_ids.add(tag=1, first=1, end=2**32)
     return made
 
 
@@ -67,7 +67,7 @@ def claim(wire: Wire) -> Fragment:
 
 def claim_of_all_tags(wire: Wire) -> Fragment:
     made = bare(wire)
-    for one in range(1, 10_000):
+    for one in range(1, 1_000):
         made.write_ids.add(tag=one, settled=2**32)
     return made
 
@@ -94,7 +94,7 @@ def era(ahead_seconds: int) -> object:
         claim,
         claim_of_all_tags,
         write_under_another_tag,
-        era(2**31 - 1 - ERA),
+        era(2**31 - 3 - ERA),
         era(ERA_AHEAD_SECONDS_MAX // 2),
         era(50),
     ],

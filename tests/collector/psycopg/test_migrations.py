@@ -244,7 +244,7 @@ def restore_dump(database: Database, script: Path) -> None:
 def run_tool(database: Database, tool: str, *arguments: str) -> None:
     found = next(each for each in installations() if each.major == database.major)
     libraries = {"LD_LIBRARY_PATH": str(found.libraries)} if found.libraries else {}
-    command = [found.binaries / tool, "--dbname", database.conninfo, *arguments]
+    command = [str(found.binaries / tool), "--dbname", database.conninfo, *arguments]
     subprocess.run(command, check=True, env=os.environ | libraries, stdout=subprocess.DEVNULL)
 
 

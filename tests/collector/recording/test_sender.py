@@ -18,6 +18,7 @@ from mussurana.collector.recorder import Recorder
 from mussurana.collector.sender import Sender
 from mussurana.collector.spool import Destination, folders, make_folder
 from mussurana.collector.spool_reader import SpoolReader
+from mussurana.wire import history_pb2
 from tests.collector.recording.ingest import Ingest, eventually, say_nothing
 from tests.collector.recording.observed import commit, quick, txn_count
 
@@ -204,3 +205,30 @@ def test_the_stream_is_encrypted_and_both_sides_know_each_other(
         assert recorder.flush(10)
         assert verifier.txn_count() == 1
         recorder.close()
+
+
+def test_a_secret_of_its_own_goes_with_each_collector_also_when_its_process_is_gone(
+    make_recorder: Callable[..., Recorder], spool: Path
+) -> None:
+    with Ingest() as verifier:
+        recorder = make_recorder(verifier=verifier.address)
+        commit(recorder, recorder.open_session("conn 1", fenced=False), "a/1")
+        assert recorder.flush(10)
+        (folder,) = folders(spool)
+        secret = (folder / "secret").read_bytes()
+        assert len(secret) == 32
+        assert (folder / "secret").stat().st_mode & 0o777 == 0o600
+        assert verifier.hellos[0].secret == secret
+        abandoned, lock = make_folder(quick(spool, verifier=verifier.address), os.urandom(16), tag=1)
+        others = (abandoned / "secret").read_bytes()
+        os.close(lock)  # its process has ended without a word
+        assert eventually(lambda: others in [hello.secret for hello in verifier.hellos])
+        assert others != secret
+        recorder.close()
+
+
+def test_a_folder_of_before_there_were_secrets_is_shipped_without_one(tmp_path: Path) -> None:
+    folder, lock = make_folder(quick(tmp_path), bytes(16), tag=1)
+    (folder / "secret").unlink()
+    assert history_pb2.Upload.FromString(SpoolReader(folder).hello(1)).hello.secret == b""
+    os.close(lock)

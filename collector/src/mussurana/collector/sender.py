@@ -18,7 +18,7 @@ from typing import Any, Protocol, cast
 import grpc
 
 from mussurana.collector.spool import Destination
-from mussurana.wire import history_pb2
+from mussurana.wire import REFUSED_KEY, history_pb2
 
 METHOD = "/mussurana.v1.Ingest/Stream"
 
@@ -49,6 +49,7 @@ class Source(Protocol):
     def hello(self, first_sequence: int) -> bytes: ...
     def read(self, after: int) -> Iterator[tuple[int, bytes] | None]: ...
     def acknowledge(self, sequence: int) -> None: ...
+    def refuse(self, sequence: int, why: str) -> None: ...
 
 
 class Requests:
@@ -166,8 +167,9 @@ class Sender:
             durable = self._source.durable_sequence
             try:
                 self._stream()
-            except Exception:  # whatever it was: unreachable, no such token file, a spool that cannot be read
+            except Exception as error:  # whatever it was: unreachable, no such token file, a spool that cannot be read
                 self.connections_failed += 1
+                self._look_why(error)
             if self._source.is_complete and self._source.durable_sequence >= self._source.last_sequence:
                 return
             self.is_connected = False
@@ -176,6 +178,13 @@ class Sender:
                 back_off_seconds = BACK_OFF_SECONDS_MIN
             self._stopping.wait(back_off_seconds * random.uniform(0.5, 1.0))
             back_off_seconds = min(2 * back_off_seconds, BACK_OFF_SECONDS_MAX)
+
+    def _look_why(self, error: Exception) -> None:
+        """If the verifier will never take a fragment, declare a gap in its place: all others still have a chance."""
+        if isinstance(error, grpc.Call):
+            refused = dict(error.trailing_metadata() or ()).get(REFUSED_KEY, "")
+            if refused.isdigit():
+                self._source.refuse(int(refused), error.details() or "")
 
     def _stream(self) -> None:
         """One stream, from Hello until it ends."""

@@ -5,6 +5,7 @@
         <collector>-<tag>/                     one per process: 32 and 8 hexadecimal digits
             lock                               held (flock) as long as the process lives
             destination                        where it shall be shipped, as JSON: see `Destination`
+            secret                             32 random bytes, mode 0600, which prove to the verifier who this is
             shipped                            what the shipper tells the process: see `Shipped`
             journal-0, journal-1               what is not in the segments yet: see journal.py
             00000001.seg                       checked records (wire/segments.py), each a serialized Upload;
@@ -48,7 +49,8 @@ FRAGMENT_BYTES_MAX = 32 << 20
 """One transaction may be large, but not larger than what segments and verifiers take."""
 
 FOLDER = re.compile(r"([0-9a-f]{32})-([0-9a-f]{8})")
-LOCK, DESTINATION, SHIPPED = "lock", "destination", "shipped"
+LOCK, DESTINATION, SHIPPED, SECRET = "lock", "destination", "shipped", "secret"
+SECRET_BYTES = 32
 UNFINISHED = ".new-"
 SUFFIX = ".seg"
 
@@ -124,12 +126,30 @@ def make_folder(settings: Settings, collector: bytes, tag: int) -> tuple[Path, i
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         write_private(unfinished / DESTINATION, json.dumps(asdict(Destination.of(settings))))
+        _write_secret(unfinished)
         folder = root / f"{collector.hex()}-{tag:08x}"
         unfinished.rename(folder)
     except OSError:
         os.close(lock)
         raise
     return folder, lock
+
+
+def _write_secret(folder: Path) -> None:
+    handle = os.open(folder / SECRET, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(handle, os.urandom(SECRET_BYTES))
+    finally:
+        os.close(handle)
+
+
+def read_secret(folder: Path) -> bytes:
+    """What the collector of a folder comes to a verifier with; empty for one of before there were secrets."""
+    try:
+        with open(folder / SECRET, "rb") as file:
+            return file.read(SECRET_BYTES)
+    except FileNotFoundError:
+        return b""
 
 
 def try_lock(path: Path) -> int | None:

@@ -13,11 +13,17 @@ from itertools import pairwise
 from pathlib import Path
 from time import time_ns
 
-from mussurana.collector.spool import FOLDER
+from mussurana.collector.spool import FOLDER, read_secret
 from mussurana.collector.write_ids import COUNTER_END
-from mussurana.wire import PROTOCOL, counter_of, history_pb2, segments, tag_of
+from mussurana.wire import PROTOCOL, TAG_MAX, counter_of, history_pb2, segments, tag_of
 
 DAMAGED = "spool damaged"
+REFUSED = "refused by the verifier"
+REASON_CHARACTERS_MAX = 300
+
+CLOSED_MAX = 10_000
+"""Sessions that ended in a fragment that was refused. Of further ones the verifier hears nothing any more, and after a
+while takes them for silent."""
 
 
 class SpoolReader:
@@ -27,6 +33,7 @@ class SpoolReader:
         self.durable_sequence = 0
         self.is_complete = False  # nothing will be added any more, and all of it has been read once: `last_sequence`
         self.last_sequence = 0  # that has been seen so far
+        self._refused: dict[int, list[str]] = {}  # fragments that the verifier will not take, and why, each time
 
     @property
     def is_gone(self) -> bool:
@@ -49,6 +56,7 @@ class SpoolReader:
             collector, _ = name_of(self.folder)
             hello = history_pb2.Hello(protocol=PROTOCOL, collector=collector)
         hello.first_sequence = first_sequence
+        hello.secret = read_secret(self.folder)
         return history_pb2.Upload(hello=hello).SerializeToString()
 
     def read(self, after: int) -> Iterator[tuple[int, bytes] | None]:
@@ -72,10 +80,15 @@ class SpoolReader:
                         yield expected, gap(expected, DAMAGED, settled)
                         expected += 1
                     if expected == sequence:
-                        yield sequence, found.payload
+                        refused = self._refused.get(sequence)
+                        yield sequence, gap_for(upload.fragment, refused, settled) if refused else found.payload
                         expected += 1
                     settled = {ids.tag: ids.settled for ids in upload.fragment.write_ids}
             yield None
+
+    def refuse(self, sequence: int, why: str) -> None:
+        """The verifier will never take this fragment: from now on a gap stands in its place."""
+        self._refused.setdefault(sequence, []).append(f"{REFUSED}: {why}"[:REASON_CHARACTERS_MAX])
 
     def acknowledge(self, sequence: int) -> None:
         """Everything up to here is durable elsewhere: delete the segments that hold nothing else."""
@@ -167,6 +180,37 @@ def gap(
                 ],
             )
         ],
+    )
+    return history_pb2.Upload(fragment=fragment).SerializeToString()
+
+
+def gap_for(refused: history_pb2.Fragment, reasons: list[str], settled: dict[int, int]) -> bytes:
+    """A fragment in place of one that the verifier does not take: all write ids that may be in it are lost.
+
+    `settled` is how far the one before it was with each tag. What ended in it has still ended. If this was refused as
+    well, all that the process ever writes under its tags counts as lost, which needs nothing else of the fragment.
+    """
+    tags = [ids for ids in refused.write_ids if 0 < ids.tag <= TAG_MAX]
+    closed = [event for event in refused.session_event if event.what == history_pb2.SessionEvent.CLOSE]
+    is_first = len(reasons) == 1
+    ranges = [
+        history_pb2.WriteIdRange(
+            tag=ids.tag,
+            first=settled.get(ids.tag, 1) if is_first else 0,
+            end=max(ids.drawn, ids.settled) if is_first and ids.drawn else COUNTER_END,
+        )
+        for ids in tags
+    ]
+    fragment = history_pb2.Fragment(
+        sequence=refused.sequence,
+        sealed_ns=refused.sealed_ns,
+        session_event=closed[:CLOSED_MAX] if is_first else (),
+        write_ids=tags if is_first else [history_pb2.WriteIds(tag=ids.tag) for ids in tags],
+        gap=[
+            history_pb2.Gap(reason=reasons[0], txn_count=refused.txn_count, write_ids=ranges),
+            *(refused.gap if is_first else ()),
+        ],
+        collector_name=refused.collector_name,
     )
     return history_pb2.Upload(fragment=fragment).SerializeToString()
 

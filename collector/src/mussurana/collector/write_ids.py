@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterable
 from itertools import count
 
-from mussurana.wire import COUNTER_BITS, TAG_BITS, counter_of, tag_of, write_id
+from mussurana.wire import COUNTER_BITS, TAG_MAX, counter_of, tag_of, write_id
 
 COUNTER_END = 1 << COUNTER_BITS
 COUNTER_RETIRE = COUNTER_END >> 1
@@ -22,7 +22,7 @@ COUNTER_RETIRE = COUNTER_END >> 1
 
 def draw_tag() -> int:
     """Never 0: whoever stores small numbers of his own must not look like a collector."""
-    return int.from_bytes(os.urandom(4), "little") % ((1 << TAG_BITS) - 1) + 1
+    return int.from_bytes(os.urandom(4), "little") % TAG_MAX + 1
 
 
 class WriteIds:

@@ -9,6 +9,10 @@ from __future__ import annotations
 PROTOCOL = 1
 """The version of history.proto that this package speaks."""
 
+REFUSED_KEY = "mussurana-refused"
+"""In the trailing metadata of a stream that a verifier ended: the sequence number of a fragment that it will not take,
+however often it is sent. Its collector declares a gap in its place."""
+
 FENCE_KEY = 0
 """The key of the fence row. No other key has this number."""
 
@@ -16,6 +20,9 @@ BEFORE_RECORDING = 0
 """The version of what nobody recorded being written: what was there before."""
 
 TAG_BITS, COUNTER_BITS = 31, 32
+
+TAG_MAX = (1 << TAG_BITS) - 2
+"""One less than fits, so that the write id after the last one of a tag fits into a signed column as well."""
 
 EPOCH_BITS = 32
 """Of the epoch of a fence, so many count fences. The bits above are its era: when the fence row was made, in seconds of

@@ -52,20 +52,22 @@ class Download(_message.Message):
     def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., acknowledgement: _Optional[_Union[Acknowledgement, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol", "collector", "name", "database", "version", "first_sequence")
+    __slots__ = ("protocol", "collector", "name", "database", "version", "first_sequence", "secret")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     COLLECTOR_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     DATABASE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    SECRET_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     collector: bytes
     name: str
     database: str
     version: str
     first_sequence: int
-    def __init__(self, protocol: _Optional[int] = ..., collector: _Optional[bytes] = ..., name: _Optional[str] = ..., database: _Optional[str] = ..., version: _Optional[str] = ..., first_sequence: _Optional[int] = ...) -> None: ...
+    secret: bytes
+    def __init__(self, protocol: _Optional[int] = ..., collector: _Optional[bytes] = ..., name: _Optional[str] = ..., database: _Optional[str] = ..., version: _Optional[str] = ..., first_sequence: _Optional[int] = ..., secret: _Optional[bytes] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("protocol", "durable_sequence", "window_bytes")

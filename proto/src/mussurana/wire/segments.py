@@ -32,6 +32,8 @@ RECORD_MAGIC = b"REC1"
 RECORD_HEADER = struct.Struct("<4sIII")
 HEADER_CHECKED = 12  # bytes of the record header that its own checksum covers
 
+LATER = "written by a later version of this program"
+
 RECORD_BYTES_MAX = 64 << 20
 """No fragment is near this. A larger length is damage, and a reader must not try to allocate it."""
 
@@ -84,6 +86,14 @@ def frame(payload: bytes) -> bytes:
     return start + struct.pack("<I", zlib.crc32(start)) + payload
 
 
+def is_later(header: bytes) -> bool:
+    """Whether a segment that begins with these bytes has a format that a later version of this program wrote."""
+    if len(header) < FILE_HEADER.size:
+        return False
+    magic, version, _ = FILE_HEADER.unpack_from(header)
+    return bool(magic == MAGIC and version > VERSION)
+
+
 class Appender:
     """Writes records to the end of a directory of segments. Not thread-safe; one per directory.
 
@@ -101,6 +111,9 @@ class Appender:
         self.size = 0
         if numbers:
             path = segment_path(directory, self.number)
+            if self._is_later(self.number):  # it is not ours to write to: the next one is
+                self.size = path.stat().st_size
+                return
             self.size = repair(path, self.number)
             self._file = open(path, "r+b", buffering=0)  # noqa: SIM115, closed in close()
             self._file.seek(self.size)
@@ -138,16 +151,32 @@ class Appender:
             os.fdatasync(self._file.fileno())
 
     def remove_before(self, number: int) -> int:
-        """Delete the segments before this one and return how many there were. The one being written stays."""
+        """Delete the segments before this one and return how many there were. The one being written stays.
+
+        So do those of a later version: who has not understood them cannot know that nobody needs them.
+        """
         gone = [n for n in segment_numbers(self.directory) if n < min(number, self.number)]
+        gone = [n for n in gone if not self._is_later(n)]
         for n in gone:
             segment_path(self.directory, n).unlink(missing_ok=True)
         return len(gone)
+
+    def _is_later(self, number: int) -> bool:
+        try:
+            with open(segment_path(self.directory, number), "rb") as file:
+                return is_later(file.read(FILE_HEADER.size))
+        except OSError:
+            return False
 
     def abandon(self) -> None:
         """Go on in a new segment. For a sync that failed: what it left of the records since the last one is not known,
         and asking again may get a yes that means nothing, so whoever still has them appends them anew."""
         self.close()
+
+    def skip_to(self, position: Position) -> None:
+        """Go on in a new segment beyond a position: the directory reached it before, and what was there is gone."""
+        self.close()
+        self.number, self.size = max(self.end, position).segment, max(self.end, position).offset
 
     def close(self) -> None:
         if self._file is not None:
@@ -190,6 +219,8 @@ def repair(path: Path, number: int) -> int:
     size = FILE_HEADER.size
     with open(path, "r+b") as file:
         content = file.read()
+        if is_later(content):
+            return len(content)
         header = FILE_HEADER.pack(MAGIC, VERSION, number)
         if len(content) <= FILE_HEADER.size and content != header:  # it died while making the file
             file.seek(0)
@@ -229,6 +260,9 @@ def read_from(directory: Path, position: Position | None = None) -> Iterator[Rec
         except FileNotFoundError:  # deleted since
             continue
         is_last = number == numbers[-1]
+        if is_later(header):
+            yield Damage(path, Position(number, start), Position(number, start + len(content)), LATER)
+            continue
         if header != FILE_HEADER.pack(MAGIC, VERSION, number):
             if is_last and len(header) < FILE_HEADER.size:
                 return

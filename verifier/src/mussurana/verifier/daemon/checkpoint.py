@@ -61,6 +61,7 @@ class Checkpoint:
                 "machine_ns": self.machine_ns,
                 "levels": self.levels,
                 "fed": [[collector.hex(), last.sequence, last.received_ns] for collector, last in self.fed.items()],
+                "secrets": {collector.hex(): last.secret.hex() for collector, last in self.fed.items() if last.secret},
             }
         ).encode()
         length = struct.pack("<Q", len(description))
@@ -78,18 +79,25 @@ class Checkpoint:
             raise CheckpointError(f"it has version {version}, and this program knows {VERSION}")
         if zlib.crc32(memoryview(content)[16:]) != crc32:
             raise CheckpointError("its content does not match its checksum")
-        about = json.loads(content[HEADER.size : HEADER.size + length])
-        fed = {bytes.fromhex(collector): Last(sequence, time_ns) for collector, sequence, time_ns in about["fed"]}
-        return Checkpoint(
-            log=Position(*about["log"]),
-            journal=Position(*about["journal"]),
-            step=about["step"],
-            now_ns=about["now_ns"],
-            machine_ns=about["machine_ns"],
-            levels=about["levels"],
-            fed=Sequences(fed),
-            state=content[HEADER.size + length :],
-        )
+        try:
+            about = json.loads(content[HEADER.size : HEADER.size + length])
+            secrets = about.get("secrets", {})
+            fed = {
+                bytes.fromhex(collector): Last(sequence, time_ns, bytes.fromhex(secrets.get(collector, "")))
+                for collector, sequence, time_ns in about["fed"]
+            }
+            return Checkpoint(
+                log=Position(*map(int, about["log"])),
+                journal=Position(*map(int, about["journal"])),
+                step=int(about["step"]),
+                now_ns=int(about["now_ns"]),
+                machine_ns=int(about["machine_ns"]),
+                levels=list(map(str, about["levels"])),
+                fed=Sequences(fed),
+                state=content[HEADER.size + length :],
+            )
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+            raise CheckpointError(f"its description is not one: {type(error).__name__}: {error}") from error
 
 
 class Checkpoints:
@@ -99,13 +107,14 @@ class Checkpoints:
         self.directory = directory
         directory.mkdir(parents=True, exist_ok=True)
         self.damaged: list[str] = []  # those that were passed over, and why
+        self._passed_over: set[int] = set()
         self.written_ns = 0
         self.size_bytes = 0
         self._kept: list[tuple[int, Position, Position]] = []  # number, places in the log and in the journal
 
     def load(self) -> Checkpoint | None:
-        """The newest one that is whole, if there is any."""
-        numbers = sorted(self._numbers())
+        """The newest one that is whole and was not passed over, if there is any."""
+        numbers = sorted(set(self._numbers()) - self._passed_over)
         while numbers:
             number = numbers.pop()
             path = self._path(number)
@@ -113,13 +122,23 @@ class Checkpoints:
                 content = path.read_bytes()
                 found = Checkpoint.from_bytes(content)
             except (OSError, CheckpointError) as error:
-                self.damaged.append(f"{path}: {error}")
-                logger.error("checkpoint passed over: %s: %s", path, error, extra={"event": "checkpoint_damaged"})
+                self._pass_over(number, str(error))
                 continue
             self.written_ns, self.size_bytes = found.now_ns, len(content)
             self._kept = [*self._places(numbers[-1:]), (number, found.log, found.journal)]
             return found
+        self.written_ns, self.size_bytes, self._kept = 0, 0, []
         return None
+
+    def before(self, why: str) -> Checkpoint | None:
+        """The one before the last that was loaded, which turned out to be of no use."""
+        self._pass_over(self._kept[-1][0], why)
+        return self.load()
+
+    def _pass_over(self, number: int, why: str) -> None:
+        self._passed_over.add(number)
+        self.damaged.append(f"{self._path(number)}: {why}")
+        logger.error("checkpoint passed over: %s: %s", self._path(number), why, extra={"event": "checkpoint_damaged"})
 
     def _places(self, numbers: list[int]) -> list[tuple[int, Position, Position]]:
         """Of checkpoints that are only kept in case: where they stand, without reading all of them."""

@@ -39,6 +39,10 @@ class Checkpointing:
         self._fed_bytes = 0  # since the last one
         self._last = monotonic()
 
+    def before(self, why: str) -> Checkpoint | None:
+        """The checkpoint before the one that was loaded, which is of no use."""
+        return self._checkpoints.before(why)
+
     def note_fed(self, size: int) -> None:
         self._fed_bytes += size
 
@@ -53,12 +57,14 @@ class Checkpointing:
         self._last, self._fed_bytes = monotonic(), 0
         self._writing = self._writer.submit(self._write, make)
 
-    def finish(self, wait: bool = False) -> None:
-        """If one has become durable, let go of what only older ones needed."""
+    def finish(self, wait: bool = False) -> bool:
+        """If one has become durable, let go of what only older ones needed. Returns whether one has."""
         if self._writing is None or not (wait or self._writing.done()):
-            return
+            return False
+        is_durable = False
         try:
             self._writing.result()
+            is_durable = True
             self._log.remove_before(self._checkpoints.log_needed, self._intervals.log_retention_bytes)
             self._journal.remove_before(self._checkpoints.journal_needed, self._intervals.journal_retention_bytes)
         except OSError as error:
@@ -68,6 +74,7 @@ class Checkpointing:
             self._metrics.checkpoint_failures.inc()
             logger.exception("no checkpoint", extra={"event": "checkpoint_failed"})
         self._writing = None
+        return is_durable
 
     def newest(self) -> Checkpoint | None:
         """The last one that is whole, read from the disk. Not while one is being written."""

@@ -10,8 +10,9 @@ from collections.abc import Callable
 
 from google.protobuf.message import DecodeError
 
+from mussurana.verifier.daemon.board import public_id
 from mussurana.verifier.daemon.gaps import REASON_CHARACTERS_MAX, Gap, Gaps
-from mussurana.verifier.daemon.log import FRAGMENT, LOST, RESUMED, Entry
+from mussurana.verifier.daemon.log import FRAGMENT, LOST, RESUMED, SECRET, Entry
 from mussurana.verifier.daemon.machine import Machine
 from mussurana.verifier.daemon.metrics import Metrics
 from mussurana.verifier.daemon.sequences import Sequences
@@ -39,6 +40,9 @@ class Feeder:
         if entry.kind == RESUMED:
             self.machine.resume(entry.received_ns)
             return None
+        if entry.kind == SECRET:
+            entry.note_in(self.fed)
+            return None
         if entry.sequence <= self.fed.last(entry.collector):
             return None  # there twice, after a sync that failed
         expected = self.fed.last(entry.collector) + 1
@@ -58,6 +62,8 @@ class Feeder:
         except (BadFragment, DecodeError) as error:
             self._lose(entry, entry.sequence, entry.sequence, f"not understood: {error}", "not understood")
             self._refuse(entry.collector, str(error))
+            if error.__cause__ is not None:  # not the collector's fault
+                logger.error("a fragment could not be taken in", exc_info=error, extra={"event": "feeding_failed"})
         else:
             for declared in fragment.gap:
                 self._note(entry, "declared", declared.reason, txns=declared.txn_count)
@@ -65,13 +71,12 @@ class Feeder:
         self.fed.note(entry.collector, entry.sequence, entry.received_ns)
         return fragment
 
-    def lose_all_before(self, sequences: Sequences) -> None:
+    def lose_all_before(self, sequences: Sequences, reason: str = "before the verifier's log begins") -> None:
         """For a log whose beginning is gone and no checkpoint that knows it: all that it held is a gap."""
         for collector, last in sequences.items():
-            reason = "before the verifier's log begins"
             entry = Entry.lost(collector, 1, last.sequence, reason, last.received_ns)
             self._lose(entry, 1, last.sequence, reason, "damaged")
-            self.fed.note(collector, last.sequence, last.received_ns)
+        self.fed.take_in(sequences)
 
     def _lose(self, entry: Entry, first: int, last: int, reason: str, cause: str) -> None:
         if last < first:
@@ -82,9 +87,9 @@ class Feeder:
             "fragments %d to %d of collector %s are a gap: %s",
             first,
             last,
-            entry.collector.hex(),
+            public_id(entry.collector),
             reason,
-            extra={"event": "gap", "collector": entry.collector.hex(), "cause": cause},
+            extra={"event": "gap", "collector": public_id(entry.collector), "cause": cause},
         )
 
     def _note(self, entry: Entry, cause: str, reason: str, fragments: int = 0, txns: int = 0) -> None:

@@ -12,21 +12,24 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from hashlib import sha256
+from hmac import compare_digest
 from typing import Any
 
 import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from mussurana.verifier.daemon.board import CollectorInfo
+from mussurana.verifier.daemon.board import CollectorInfo, public_id
 from mussurana.verifier.daemon.clock import Clock
 from mussurana.verifier.daemon.commit import Committer, Submission
 from mussurana.verifier.daemon.log import FRAGMENT, Entry
 from mussurana.verifier.daemon.machine import FragmentCheck
 from mussurana.verifier.daemon.metrics import Metrics
-from mussurana.verifier.daemon.sequences import MEMORY_NS, Sequences
-from mussurana.wire import PROTOCOL
-from mussurana.wire.history_pb2 import Acknowledgement, Download, Hello, Upload, Welcome
+from mussurana.verifier.daemon.quotas import Ledger, OverQuota
+from mussurana.verifier.daemon.sequences import MEMORY_NS, NO_SECRET, Sequences
+from mussurana.wire import PROTOCOL, REFUSED_KEY
+from mussurana.wire.history_pb2 import Acknowledgement, Download, Fragment, Hello, Upload, Welcome
 
 SERVICE = "mussurana.v1.Ingest"
 
@@ -34,12 +37,23 @@ FRAGMENT_BYTES_MAX = 32 << 20
 """Collectors send some hundred kilobytes. gRPC refuses what is larger before it is read into memory."""
 
 COLLECTOR_ID_BYTES = 16
-SEQUENCE_MAX = (1 << 63) - 1
+SECRET_BYTES_MAX = 64
+
+JUMP_MAX = 1 << 32
+"""Fragments at once that a collector no longer has. It numbers those that it spools, some per second, and what it no
+longer has another verifier had, or a data directory that is gone: 34 years of four per second are still taken. Whoever
+jumps further is refused, so that nobody uses up the numbers of a collector."""
+
 NAME_CHARACTERS_MAX = 200
 """Of what a collector calls itself: more than that is not for people."""
 
 PENDING_BYTES_MAX = 512 << 20
 """Of all collectors together, received and not yet durable. Beyond it nobody is read: the disk is what is slow."""
+
+WRONG_SECRET = (
+    "hello.secret is not the one that this collector came with first; each process draws an id and a secret of its "
+    "own, and keeps them in the folder that it spools to"
+)
 
 SILENT_NS_MAX = 86_400 * 1_000_000_000
 """A collector that has not come back for a day was killed and had nothing left to send, or nobody looks for it."""
@@ -49,6 +63,9 @@ WRITE_SECONDS_MAX = 2.0
 
 HELLO_SECONDS_MAX = 10.0
 """From the begin of a stream to its Hello, which a collector sends at once."""
+
+AT_ONCE_BYTES_MAX = 1 << 20
+"""Of a fragment, to be looked through without leaving the event loop: some milliseconds."""
 
 LOOK_SECONDS = 0.01
 """Between looks whether there is room again."""
@@ -63,9 +80,10 @@ Status = grpc.StatusCode
 class Refused(Exception):
     """Ends a stream with a status and a reason."""
 
-    def __init__(self, code: grpc.StatusCode, kind: str, message: str) -> None:
+    def __init__(self, code: grpc.StatusCode, kind: str, message: str, sequence: int = 0) -> None:
+        """`sequence` is of the fragment that will not be taken, however often it comes; 0 if it is not about one."""
         super().__init__(message)
-        self.code, self.kind, self.message = code, kind, message
+        self.code, self.kind, self.message, self.sequence = code, kind, message, sequence
 
 
 @dataclass(eq=False)
@@ -75,6 +93,9 @@ class Link:
     info: CollectorInfo
     received: int  # last sequence that was taken
     durable: int  # last sequence that is durable
+    secret: bytes = NO_SECRET  # the digest of the one that it has to come with
+    ledger: Ledger = field(default_factory=Ledger)
+    is_bound: bool = False  # to its secret, or to none: because something of it is in the log
     pending_bytes: int = 0
     stream: Stream | None = None
     has_broken_off: bool = False  # its last stream, which did not end as a collector that is done ends it
@@ -96,6 +117,7 @@ class Ingest:
         self,
         committer: Committer,
         sequences: Sequences,
+        is_complete: bool,  # whether they tell of all that collectors came with
         check: FragmentCheck,
         clock: Clock,
         metrics: Metrics,
@@ -110,6 +132,8 @@ class Ingest:
                 CollectorInfo(id, durable_sequence=last.sequence, last_seen_ns=last.received_ns),
                 received=last.sequence,
                 durable=last.sequence,
+                secret=last.secret,
+                is_bound=is_complete or bool(last.secret),
             )
             for id, last in sequences.items()
         }
@@ -189,7 +213,13 @@ class Ingest:
             acknowledging = asyncio.create_task(self._acknowledge(context, link, stream))
             acknowledging.add_done_callback(partial(_end_with, stream))
             while (content := await self._next(context, link, stream)) is not None:
-                self._take(link, content)
+                self._count(link, content)
+                fragment = await self._looked_through(link, content)
+                if fragment is not None:
+                    self._take(link, fragment)
+                else:
+                    self._metrics.fragments_duplicated.inc()
+                    stream.news.set()  # it may have missed the acknowledgement
             while link.durable < link.received and not stream.ended.done():
                 await asyncio.sleep(LOOK_SECONDS)
             if stream.ended.done():
@@ -203,12 +233,15 @@ class Ingest:
                 )
             await _ended(stream, acknowledging)
             acknowledging = None
-            await context.abort(refused.code, refused.message)
+            trailing = ((REFUSED_KEY, str(refused.sequence)),) if refused.sequence else ()
+            await context.abort(refused.code, refused.message, trailing)
         finally:
             # First of all: where a collector has gone away, gRPC may cancel this while it waits.
             self._streams.discard(stream)
             if link and link.stream is stream:
                 link.stream, link.info.connected, link.has_broken_off = None, False, True
+                if not link.is_bound:
+                    del self._links[link.info.id]  # it only said hello
             await _ended(stream, acknowledging)
         assert link is not None
         await context.write(Download(acknowledgement=self._acknowledgement(link)))
@@ -248,8 +281,9 @@ class Ingest:
                 "garbage",
                 f"hello.collector has {len(hello.collector)} bytes; {COLLECTOR_ID_BYTES} were expected",
             )
-        if hello.first_sequence > SEQUENCE_MAX:
-            raise Refused(Status.INVALID_ARGUMENT, "sequence", f"hello.first_sequence is {hello.first_sequence}")
+        if len(hello.secret) > SECRET_BYTES_MAX:
+            message = f"hello.secret has {len(hello.secret)} bytes; at most {SECRET_BYTES_MAX} are taken"
+            raise Refused(Status.INVALID_ARGUMENT, "garbage", message)
         return hello
 
     def _welcome(self, hello: Hello, stream: Stream) -> Link:
@@ -257,13 +291,21 @@ class Ingest:
             message = f"{self._collectors_max} collectors are connected, and no more are taken"
             raise Refused(Status.RESOURCE_EXHAUSTED, "capacity", message)
         self._forget()
-        link = self._links.setdefault(hello.collector, Link(CollectorInfo(hello.collector), 0, 0))
+        link = self._links.get(hello.collector) or Link(CollectorInfo(hello.collector), 0, 0)
+        secret = sha256(hello.secret).digest() if hello.secret else NO_SECRET
+        if (link.is_bound or link.stream) and not compare_digest(link.secret, secret):
+            raise Refused(Status.PERMISSION_DENIED, "secret", WRONG_SECRET)
+        jump = hello.first_sequence - 1 - link.received
+        if jump > JUMP_MAX:
+            message = f"hello.first_sequence is {hello.first_sequence}, {jump:,} fragments after the last one taken"
+            raise Refused(Status.INVALID_ARGUMENT, "sequence", f"{message}; at most {JUMP_MAX:,} are passed over")
+        self._links[hello.collector], link.secret = link, secret
         if link.stream is not None:
             message = "another stream of this collector has taken over"
             link.stream.end(Status.ABORTED, "superseded", message)
         link.stream, link.has_broken_off = stream, False
         self._streams.add(stream)
-        link.info.name = hello.name[:NAME_CHARACTERS_MAX] or hello.collector.hex()
+        link.info.name = hello.name[:NAME_CHARACTERS_MAX] or f"collector {public_id(hello.collector)}"
         link.info.database = hello.database[:NAME_CHARACTERS_MAX]
         link.info.version = hello.version[:NAME_CHARACTERS_MAX]
         link.info.connected, link.info.last_seen_ns = True, self._clock.now_ns()
@@ -276,7 +318,11 @@ class Ingest:
             "collector %s connected, %d fragments are durable",
             link.info.name,
             link.durable,
-            extra={"event": "collector_connected", "collector": hello.collector.hex(), "version": link.info.version},
+            extra={
+                "event": "collector_connected",
+                "collector": public_id(hello.collector),
+                "version": link.info.version,
+            },
         )
         return link
 
@@ -291,19 +337,27 @@ class Ingest:
             return True
         return link.pending_bytes > self._window_bytes or self._committer.pending_bytes > PENDING_BYTES_MAX
 
-    def _take(self, link: Link, content: bytes) -> None:
+    def _count(self, link: Link, content: bytes) -> None:
+        self._metrics.fragments_received.inc()
+        self._metrics.received_bytes.inc(len(content))
+        link.info.last_seen_ns = self._clock.now_ns()
+
+    async def _looked_through(self, link: Link, content: bytes) -> Fragment | None:
+        """The fragment in a message, if it is the next one and fine; None if it is here already.
+
+        A large one is looked through in another thread, so that the other streams go on meanwhile.
+        """
+        if len(content) <= AT_ONCE_BYTES_MAX:
+            return self._checked(link, content)
+        return await asyncio.to_thread(self._checked, link, content)
+
+    def _checked(self, link: Link, content: bytes) -> Fragment | None:
         upload = _parsed(content)
         if not upload.HasField("fragment"):
             raise Refused(Status.INVALID_ARGUMENT, "garbage", "after the Hello only fragments are expected")
         fragment = upload.fragment
-        self._metrics.fragments_received.inc()
-        self._metrics.received_bytes.inc(len(content))
-        link.info.last_seen_ns = self._clock.now_ns()
         if fragment.sequence <= link.received and fragment.sequence > 0:
-            self._metrics.fragments_duplicated.inc()
-            if link.stream:
-                link.stream.news.set()  # it may have missed the acknowledgement
-            return
+            return None
         if fragment.sequence != link.received + 1:
             raise Refused(
                 Status.FAILED_PRECONDITION,
@@ -312,15 +366,28 @@ class Ingest:
             )
         try:
             self._check(fragment)
+            link.ledger.charge(fragment)
+        except OverQuota as error:
+            self._metrics.quota_refusals.labels(error.quota).inc()
+            message = f"fragment {fragment.sequence}: {error}"
+            raise Refused(Status.RESOURCE_EXHAUSTED, "quota", message, fragment.sequence) from error
         except Exception as error:  # whatever a stranger's bytes do to the check, they do it to this stream only
-            raise Refused(Status.INVALID_ARGUMENT, "garbage", str(error)) from error
+            raise Refused(Status.INVALID_ARGUMENT, "garbage", str(error), fragment.sequence) from error
+        fragment.collector_name = fragment.collector_name[:NAME_CHARACTERS_MAX] or link.info.name
+        return fragment
+
+    def _take(self, link: Link, fragment: Fragment) -> None:
         link.info.fragments += 1
-        fragment.collector_name = fragment.collector_name or link.info.name
         received_ns = link.info.last_seen_ns
         serialized = fragment.SerializeToString()
         self._submit(link, Entry(FRAGMENT, link.info.id, fragment.sequence, received_ns, serialized))
 
     def _submit(self, link: Link, entry: Entry) -> None:
+        if not link.is_bound:
+            link.is_bound = True
+            if link.secret:  # into the log before anything else of this collector
+                secret = Entry.secret(link.info.id, link.secret, entry.received_ns)
+                self._committer.submit(Submission(secret, lambda: None))
         link.received = entry.sequence
         link.pending_bytes += len(entry.content)
 

@@ -180,6 +180,11 @@ class Journal:
     def end(self) -> Position:
         return self._appender.end
 
+    def skip_to(self, position: Position) -> None:
+        """Go on beyond a place that a checkpoint knows, if what stood there is gone."""
+        if self.end < position:
+            self._appender.skip_to(position)
+
     def append(self, step: Step) -> None:
         """Returns when it is durable. After OSError it may be appended again: readers go by its number."""
         self._appender.append([step.to_bytes()])

@@ -2,13 +2,14 @@
 
 Records in segments (see `mussurana.wire.segments`); the payload of each, little-endian:
 
-    0   1  kind: 1 a fragment, 2 fragments that are lost, 3 the log was not written for a while
+    0   1  kind: 1 a fragment, 2 fragments that are lost, 3 the log was not written for a while, 4 a secret
     1   16 id of the collector; zeros for kind 3
-    17  8  sequence number; of the last one, where several are lost
+    17  8  sequence number; of the last one, where several are lost; 0 for kind 4
     25  8  when it was received, nanoseconds since 1970 by the daemon's clock
     33     kind 1: the Fragment as in history.proto
            kind 2: sequence number of the first one (8), then why, in UTF-8
            kind 3: nothing; between the record before and this one nobody could be heard
+           kind 4: SHA-256 of the secret that the collector has to come with; it stands before its first fragment
 
 The log may hold a fragment twice, after a sync that failed; readers go by the sequence number. It never has a hole in
 the numbers of a collector unless a segment is damaged, so a hole *is* the damage, and says whose fragments were hit.
@@ -28,6 +29,7 @@ from mussurana.verifier.daemon.files import size_bytes
 from mussurana.verifier.daemon.sequences import Sequences, read_index, write_index
 from mussurana.wire.segments import (
     FILE_HEADER,
+    LATER,
     MAGIC,
     RECORD_BYTES_MAX,
     RECORD_HEADER,
@@ -36,12 +38,13 @@ from mussurana.wire.segments import (
     Damage,
     Position,
     Record,
+    is_later,
     records_in,
     segment_numbers,
     segment_path,
 )
 
-FRAGMENT, LOST, RESUMED = 1, 2, 3
+FRAGMENT, LOST, RESUMED, SECRET = 1, 2, 3, 4
 ENTRY = struct.Struct("<B16sQq")
 FIRST_LOST = struct.Struct("<Q")
 
@@ -71,6 +74,17 @@ class Entry:
     def resumed(now_ns: int) -> Entry:
         return Entry(RESUMED, bytes(16), 0, now_ns, b"")
 
+    @staticmethod
+    def secret(collector: bytes, digest: bytes, received_ns: int) -> Entry:
+        return Entry(SECRET, collector, 0, received_ns, digest)
+
+    def note_in(self, sequences: Sequences) -> None:
+        """What this says of its collector."""
+        if self.kind == SECRET:
+            sequences.bind(self.collector, self.content, self.received_ns)
+        elif self.kind != RESUMED:
+            sequences.note(self.collector, self.sequence, self.received_ns)
+
     def lost_range(self) -> tuple[int, int, str]:
         """First, last and why, of an entry about lost fragments."""
         (first,) = FIRST_LOST.unpack_from(self.content)
@@ -93,11 +107,21 @@ class IngestLog:
         directory: Path,
         segment_bytes_max: int = SEGMENT_BYTES_MAX,
         base: tuple[Position, Sequences] = (START, Sequences()),
+        been_at: Position = START,
     ) -> None:
-        """Repair the tail, if it is torn, and find out what is there. `base` is what a checkpoint knew, and where."""
+        """Repair the tail, if it is torn, and find out what is there. `base` is what a checkpoint knew, and where.
+
+        `been_at` is the last place of which it is known that the log reached it. If it does not any more, what was
+        there is lost, and `cut_at` says where the log ends instead; what comes from now on stands beyond that place,
+        so that a position never means two things.
+        """
         self.directory = directory
         self._appender = Appender(directory, segment_bytes_max)
-        self.sequences, self.read_at_start = _known(directory, self._appender.end, base)
+        self.cut_at: Position | None = None
+        if self._appender.end < max(base[0], been_at):
+            self.cut_at = self._appender.end
+            self._appender.skip_to(max(base[0], been_at))
+        self.sequences, self.read_at_start, self.is_known_from_start = _known(directory, self._appender.end, base)
         # What a process wrote and did not sync before it was killed is read from now on, so it has to be made durable.
         self._appender.sync()
         self.durable = self._appender.end
@@ -137,7 +161,7 @@ class IngestLog:
             self._appender.abandon()
             raise
         for entry in entries:
-            self.sequences.note(entry.collector, entry.sequence, entry.received_ns)
+            entry.note_in(self.sequences)
         self.durable = self._appender.end
 
     def remove_before(self, position: Position, bytes_kept_min: int) -> int:
@@ -175,24 +199,28 @@ class IngestLog:
         self._appender.close()
 
 
-def _known(directory: Path, end: Position, base: tuple[Position, Sequences]) -> tuple[Sequences, int]:
-    """What the log holds of each collector, and how many segments had to be read to know."""
+def _known(directory: Path, end: Position, base: tuple[Position, Sequences]) -> tuple[Sequences, int, bool]:
+    """What the log holds of each collector, how many segments had to be read to know, and whether that is all.
+
+    It is not if the log has lost its beginning, and neither a checkpoint nor an index tells what that was.
+    """
     start, sequences = base[0], base[1].copy()
-    for number in reversed(segment_numbers(directory)):
+    numbers = segment_numbers(directory)
+    first = numbers[0] if numbers else 1
+    for number in [*reversed(numbers), first - 1]:
         if number < start.segment:
             break
         indexed = read_index(directory, number) if number < end.segment else None
         if indexed is not None:
-            for collector, last in indexed.items():
-                sequences.note(collector, last.sequence, last.received_ns)
+            sequences.take_in(indexed)
             start = Position(number + 1, 0)
             break
+    is_complete = start != START or first == 1
     tail = Tail(directory, start)
     for found in tail.read_all(end):
         if isinstance(found, Record):
-            entry = Entry.from_bytes(found.payload)
-            sequences.note(entry.collector, entry.sequence, entry.received_ns)
-    return sequences, tail.segments_read
+            Entry.from_bytes(found.payload).note_in(sequences)
+    return sequences, tail.segments_read, is_complete
 
 
 class Tail:
@@ -244,7 +272,13 @@ class Tail:
         if number > missing_from.segment and missing_from != START:
             self.position = Position(number, FILE_HEADER.size)
             return [Damage(path, Position(number, 0), Position(number, 0), f"segments before {number} are missing")]
-        if os.pread(self._handle, FILE_HEADER.size, 0) != FILE_HEADER.pack(MAGIC, VERSION, number):
+        header = os.pread(self._handle, FILE_HEADER.size, 0)
+        if is_later(header):
+            before, self.position = self.position, Position(number + 1, 0)
+            length = os.fstat(self._handle).st_size
+            self.close()
+            return [Damage(path, before, max(before, Position(number, length)), LATER)]
+        if header != FILE_HEADER.pack(MAGIC, VERSION, number):
             return [Damage(path, Position(number, 0), Position(number, FILE_HEADER.size), "not a segment header")]
         return []
 

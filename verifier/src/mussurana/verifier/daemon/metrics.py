@@ -24,14 +24,17 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from mussurana.verifier.daemon.statements import Statements
+from mussurana.verifier.daemon.quotas import QUOTAS
+from mussurana.verifier.daemon.statements import NAME_CHARACTERS_MAX, Statements
 from mussurana.verifier.daemon.workers import NAMES as WORKERS
 from mussurana.verifier.rounds.outcome import RoundOutcome
 from mussurana.wire.history_pb2 import Coverage, Fragment
 
 VERDICTS = ("accepted", "rejected", "unknown")
 PHASES = ("admit", "build", "prune", "solve", "explain", "forget", "total")
-REFUSALS = ("authentication", "protocol", "garbage", "sequence", "capacity", "superseded", "late")
+REFUSALS = (
+    *("authentication", "protocol", "garbage", "sequence", "capacity", "superseded", "late", "secret", "quota"),
+)
 GAP_CAUSES = ("declared", "damaged", "not understood", "not kept")
 ANOMALIES = (
     "aborted read",
@@ -146,6 +149,11 @@ class Metrics:
         self.fragments_refused = count(
             "fragments_refused", "Streams that were ended for what they sent.", reason=REFUSALS
         )
+        self.quota_refusals = count(
+            "quota_refusals",
+            "Fragments that were refused, because their collector has too much of something.",
+            quota=QUOTAS,
+        )
         self.received_bytes = count("received_bytes", "Bytes of fragments that collectors sent.")
         self.log_failures = count("log_failures", "Attempts to write the log that failed.")
         self.log_damages = count("log_damages", "Places in the log that could not be read.")
@@ -177,6 +185,12 @@ class Metrics:
             "violations_unexplained",
             "Transactions that were set aside without a counterexample, because a round had too many.",
             level=levels,
+        )
+        self.round_failures = count(
+            "round_failures", "Rounds that came upon an error in the verifier, and were unknown.", level=levels
+        )
+        self.verification_failures = count(
+            "verification_failures", "How often verification began anew after an error in the verifier."
         )
         self.steps_rerun = count("steps_rerun", "Steps that were taken again after a start.")
         self.steps_different = count("steps_different", "Steps that found something else when taken again.")
@@ -236,7 +250,7 @@ class Metrics:
     def count_reports(self, collector: bytes, fragment: Fragment) -> None:
         """What a collector says about itself. Its totals since it started become increments."""
         for seen in fragment.coverage:
-            key = (collector, seen.table, seen.shape, seen.observed)
+            key = (collector, seen.table[:NAME_CHARACTERS_MAX], seen.shape[:NAME_CHARACTERS_MAX], seen.observed)
             increase = max(0, seen.statement_count - self._totals.pop(key, 0))
             self._totals[key] = seen.statement_count
             if seen.observed == Coverage.FULL:

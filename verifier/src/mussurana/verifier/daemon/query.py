@@ -13,7 +13,7 @@ import grpc
 import grpc.aio
 
 from mussurana.verifier.daemon import journal
-from mussurana.verifier.daemon.board import CollectorInfo
+from mussurana.verifier.daemon.board import CollectorInfo, public_id
 from mussurana.verifier.daemon.violations import SUMMARY, Summary
 from mussurana.wire import query_pb2 as wire
 
@@ -151,4 +151,4 @@ def _violation(each: Summary) -> wire.Violation:
 
 
 def _collector(info: CollectorInfo) -> wire.CollectorStatus:
-    return wire.CollectorStatus(**vars(info))
+    return wire.CollectorStatus(**{**vars(info), "id": bytes.fromhex(public_id(info.id))})

@@ -8,6 +8,8 @@ newest one that is whole and reads only the segments after it. Little-endian:
     12  4  number of collectors
     16     for each: id (16), last sequence (8), when it was received, nanoseconds since 1970 (8)
 
+Version 2, with another magic (its last byte is 1B), has for each also the digest of its secret (32), zeros for none.
+
 The files are not synced: a damaged one only makes a start slower.
 """
 
@@ -20,9 +22,10 @@ from pathlib import Path
 
 from mussurana.verifier.daemon.files import write_atomically
 
-MAGIC = b"\x89MUSI\r\n\x1a"
+MAGIC, MAGIC_2 = b"\x89MUSI\r\n\x1a", b"\x89MUSI\r\n\x1b"
 HEADER = struct.Struct("<8sII")
-ENTRY = struct.Struct("<16sQq")
+ENTRY, ENTRY_2 = struct.Struct("<16sQq"), struct.Struct("<16sQq32s")
+NO_SECRET = b""
 
 MEMORY_NS = 30 * 24 * 3600 * 10**9
 """A collector that was silent for a month is forgotten, since every process of an application is a new one. What it
@@ -33,6 +36,7 @@ spooled before is older than anything that could still be verified."""
 class Last:
     sequence: int
     received_ns: int
+    secret: bytes = NO_SECRET  # the digest of what the collector identified itself with first, if it did
 
 
 class Sequences:
@@ -50,8 +54,18 @@ class Sequences:
         return found.sequence if found else 0
 
     def note(self, collector: bytes, sequence: int, received_ns: int) -> None:
-        if sequence > self.last(collector):
-            self._last[collector] = Last(sequence, received_ns)
+        before = self._last.get(collector)
+        if sequence > (before.sequence if before else 0):
+            self._last[collector] = Last(sequence, received_ns, before.secret if before else NO_SECRET)
+
+    def bind(self, collector: bytes, secret: bytes, received_ns: int) -> None:
+        """Remember the digest of a collector's secret, unless something is known of it already."""
+        self._last.setdefault(collector, Last(0, received_ns, secret))
+
+    def take_in(self, other: Sequences) -> None:
+        for collector, last in other.items():
+            self.bind(collector, last.secret, last.received_ns)
+            self.note(collector, last.sequence, last.received_ns)
 
     def items(self) -> list[tuple[bytes, Last]]:
         return sorted(self._last.items())
@@ -71,9 +85,9 @@ class Sequences:
 
     def to_bytes(self) -> bytes:
         body = struct.pack("<I", len(self._last)) + b"".join(
-            ENTRY.pack(collector, last.sequence, last.received_ns) for collector, last in self.items()
+            ENTRY_2.pack(collector, last.sequence, last.received_ns, last.secret) for collector, last in self.items()
         )
-        return MAGIC + struct.pack("<I", zlib.crc32(body)) + body
+        return MAGIC_2 + struct.pack("<I", zlib.crc32(body)) + body
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Sequences | None:
@@ -81,10 +95,15 @@ class Sequences:
         if len(content) < HEADER.size:
             return None
         magic, crc32, count = HEADER.unpack_from(content)
-        if magic != MAGIC or zlib.crc32(content[12:]) != crc32 or len(content) != HEADER.size + count * ENTRY.size:
+        entry = {MAGIC: ENTRY, MAGIC_2: ENTRY_2}.get(magic)
+        if entry is None or zlib.crc32(content[12:]) != crc32 or len(content) != HEADER.size + count * entry.size:
             return None
-        entries = ENTRY.iter_unpack(content[HEADER.size :])
-        return cls({collector: Last(sequence, received_ns) for collector, sequence, received_ns in entries})
+        entries = entry.iter_unpack(content[HEADER.size :])
+        return cls({id: Last(number, at_ns, *map(_or_none, secret)) for id, number, at_ns, *secret in entries})
+
+
+def _or_none(secret: bytes) -> bytes:
+    return secret if any(secret) else NO_SECRET
 
 
 def index_path(directory: Path, segment: int) -> Path:

@@ -108,10 +108,13 @@ class Service:
                 f"for {'; '.join(self.levels)}. Use another data directory, or the same levels."
             )
         base = (checkpoint.log, checkpoint.fed) if checkpoint else (START, Sequences())
-        self.log = IngestLog(self.data / "log", config.log.segment_bytes, base)
         self.journal = Journal(self.data / "journal")
-        self.violations = Violations(self.data / "violations")
+        if checkpoint:
+            self.journal.skip_to(checkpoint.journal)
         newest = self.journal.newest()
+        been_at = max((step.log for step in newest), default=START)
+        self.log = IngestLog(self.data / "log", config.log.segment_bytes, base, been_at)
+        self.violations = Violations(self.data / "violations")
         for step in newest:
             self.board.publish(step.rounds)
         # Times on disk are never in the future of a clock that was set back meanwhile.
@@ -147,6 +150,7 @@ class Service:
         self.ingest = Ingest(
             self.committer,
             self.log.sequences.copy(),
+            self.log.is_known_from_start,
             check,
             self.clock,
             self.metrics,
@@ -279,7 +283,12 @@ class Service:
 
     def troubles(self) -> list[str]:
         """What keeps the daemon from working as it should, in sentences."""
-        said = [self.not_ready(), self.board.progress.trouble, *self.workers.troubles()]
+        said = [
+            self.not_ready(),
+            self.board.progress.trouble,
+            *self.workers.troubles(),
+            *self.board.incidents(self.clock.now_ns()),
+        ]
         return list(dict.fromkeys(filter(None, said)))
 
     def _leapt(self, seconds: float) -> None:

@@ -4,8 +4,9 @@ What a step found is journaled first. After a start the steps in the journal tha
 again at their places in the log; they were made known before, so they are only compared. If they differ (the log was
 damaged in between, or the program is another one) what was said stands, what is new is added, and it is counted.
 
-An error in the machine stops verification, with the reason where everybody looks. Then it begins again from the last
-checkpoint, as after a restart of the daemon. Fragments are taken in either way.
+An error in the machine costs what it was about: a fragment is a gap, a round is unknown (`rounds/machine.py`). Of any
+other, verification begins again from the last checkpoint, as after a restart of the daemon. If that comes to an error,
+too, it begins anew behind that place, with a new machine, and all before is a gap. Fragments are taken in either way.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from mussurana.verifier.daemon.checkpoint import Checkpoint
 from mussurana.verifier.daemon.checkpointing import Checkpointing
 from mussurana.verifier.daemon.clock import Clock
 from mussurana.verifier.daemon.feed import Feeder
-from mussurana.verifier.daemon.gaps import Gaps
+from mussurana.verifier.daemon.gaps import REASON_CHARACTERS_MAX, Gap, Gaps
 from mussurana.verifier.daemon.journal import Journal, Round, Step, difference, violation_json
 from mussurana.verifier.daemon.log import START, Entry, IngestLog, Tail
 from mussurana.verifier.daemon.machine import Machine, MachineFactory
@@ -31,14 +32,18 @@ from mussurana.verifier.daemon.sequences import Sequences
 from mussurana.verifier.daemon.tell import Stopped, Teller
 from mussurana.verifier.daemon.workers import Worker
 from mussurana.verifier.rounds.alarms import AlarmChange
+from mussurana.verifier.rounds.failure import described
 from mussurana.verifier.rounds.outcome import RoundOutcome
-from mussurana.wire.segments import Damage, Position, Record, segment_numbers
+from mussurana.wire.segments import LATER, Damage, Position, Record, segment_numbers
 
 TICK_SECONDS = 0.02
 """Between looks at the clock when nothing arrives: small against the lag that is promised, and idle is still idle."""
 
 GAUGES_SECONDS = 0.5
 """Between looks at the machine's gauges, unless a round was finished."""
+
+ERRORS_MAX = 2
+"""In a row: one may be for want of memory, and does not come back when all is done again from the checkpoint."""
 
 END_SECONDS = 15.0
 """Beyond the time for draining, for a round to finish and a checkpoint to be written."""
@@ -74,6 +79,8 @@ class Verification:
         self._unverified: list[int] = []  # when each fragment without a verdict was closed; replaced, never emptied
         self._place(checkpoint)
         self._is_begun = False
+        self._feeder: Feeder | None = None
+        self._errors = 0  # one after the other, without a checkpoint in between
         self.worker = Worker("verify", self._run)
 
     def _place(self, checkpoint: Checkpoint | None) -> None:
@@ -82,6 +89,7 @@ class Verification:
         self._checkpoint = checkpoint
         self._tail = Tail(log.directory, checkpoint.log if checkpoint else START)
         self._fed_to = self._tail.position
+        self._taking: Record | Damage | None = None  # from the log
         self._step = checkpoint.step if checkpoint else 0
         self._journal_start = checkpoint.journal if checkpoint else START
         self._machine_ns = checkpoint.machine_ns if checkpoint else 0  # the last that the machine was told
@@ -119,7 +127,7 @@ class Verification:
         """How much of the log has not been fed; whole segments in between count as far as they are there."""
         durable, fed_to = self._log.durable, self._fed_to
         if durable.segment == fed_to.segment:
-            return durable.offset - fed_to.offset
+            return max(0, durable.offset - fed_to.offset)
         between = self._log.segment_sizes(fed_to.segment, durable.segment)
         return max(0, sum(between) - fed_to.offset) + durable.offset
 
@@ -136,19 +144,48 @@ class Verification:
 
     def _run(self) -> None:
         try:
-            if self._is_begun:
-                self._begin_again()
-            self._is_begun = True
-            feeder = self._prepared()
+            if self._errors >= ERRORS_MAX:
+                self._feeder = feeder = self._begun_anew()
+            else:
+                if self._is_begun:
+                    self._begin_again()
+                self._is_begun = True
+                self._feeder = feeder = self._prepared()
             self._take_again(feeder)
             self._go_on(feeder)
             self._drain(feeder)
         except Stopped:
             logger.warning("stopped before everything could be written", extra={"event": "verification_stopped"})
         except BaseException as error:  # whatever it is, it is said, and the worker begins again
+            self._errors += 1
+            logger.exception("an error has ended verification", extra={"event": "verification_failed"})
+            self._board.tell(self._clock.now_ns(), f"verification came upon an error: {described(error)}")
             self._say(state="stopped", trouble=f"verification has stopped: {type(error).__name__}: {error}")
             raise
         self._say(state="stopped")
+
+    def _begun_anew(self) -> Feeder:
+        """With a new machine, behind what was being fed when the error came. All before that is a gap."""
+        before, fed = self._feeder, Sequences()
+        if before is not None:
+            fed = before.fed
+        if self._taking is not None:
+            self._fed_to = self._taking.end
+            if isinstance(self._taking, Record):
+                Entry.from_bytes(self._taking.payload).note_in(fed)
+        machine = self._make_machine(None)
+        self._checkpointing.finish(wait=True)
+        self._metrics.verification_failures.inc()
+        self._tail.close()
+        self._tail.position = self._fed_to
+        self._step = max([self._step, *(step.number for step in self._journal.newest())])
+        self._journal_start, self._quiet, self._unverified, self._taking = self._journal.end, [], [], None
+        self._board.tell(self._clock.now_ns(), "verification began anew, with an empty memory, after an error")
+        self._say(trouble="")
+        feeder = Feeder(machine, Sequences(), self._metrics, self._refuse, self._board.gaps)
+        feeder.lose_all_before(fed, "before verification began anew after an error")
+        self._checkpointing.begin(self._checkpoint_now(feeder))
+        return feeder
 
     # Starting
 
@@ -161,8 +198,8 @@ class Verification:
         self._say(trouble="")
 
     def _prepared(self) -> Feeder:
+        machine = self._restored()
         checkpoint = self._checkpoint
-        machine = self._make_machine(checkpoint.state if checkpoint else None)
         fed = checkpoint.fed.copy() if checkpoint else Sequences()
         self._checkpoint = None  # its state may be large, and is in the machine now
         feeder = Feeder(machine, fed, self._metrics, self._refuse, self._board.gaps)
@@ -171,7 +208,36 @@ class Verification:
         if checkpoint is None and first > 1:
             logger.error("the log begins at segment %d and no checkpoint is left", first, extra={"event": "log_cut"})
             feeder.lose_all_before(self._log.known_before(first))
+        if self._log.cut_at is not None:
+            self._note_cut(self._log.cut_at)
         return feeder
+
+    def _restored(self) -> Machine:
+        """The machine of the newest checkpoint that can be understood, or a new one, which the whole log is fed to."""
+        while self._checkpoint is not None:
+            try:
+                return self._make_machine(self._checkpoint.state)
+            except Exception as error:
+                older = self._checkpointing.before(f"its state cannot be understood: {error}")
+                is_same = older is not None and older.levels == self._levels
+                self._place(older if is_same else None)
+        return self._make_machine(None)
+
+    def _note_cut(self, cut_at: Position) -> None:
+        """The log ends before a place that it had reached. Whose fragments stood there shows when they come back."""
+        reason = (
+            f"the log ends at byte {cut_at.offset:,} of segment {cut_at.segment} and had been longer: "
+            "what was there and had not been verified is lost"
+        )
+        now_ns = self._clock.now_ns()
+        self._metrics.log_damages.inc()
+        self._note_damage(now_ns, reason)
+        self._board.tell(now_ns, reason)
+        logger.error("log: %s", reason, extra={"event": "log_cut"})
+
+    def _note_damage(self, now_ns: int, reason: str) -> None:
+        self._metrics.gaps.labels("damaged").inc()
+        self._board.gaps.note(Gap(now_ns, b"", "damaged", reason[:REASON_CHARACTERS_MAX]))
 
     def _take_again(self, feeder: Feeder) -> None:
         """Feed the log up to the last step in the journal, and take the steps again where they were taken."""
@@ -237,7 +303,8 @@ class Verification:
             self._advance(feeder.machine)
             is_behind = self.behind_bytes() >= CATCHING_UP_BYTES
             self._look_at(feeder.machine, state="catching up" if is_behind else "verifying")
-            self._checkpointing.finish()
+            if self._checkpointing.finish():
+                self._errors = 0
             if self._checkpointing.is_due():
                 self._checkpointing.begin(self._checkpoint_now(feeder))
             if not found:
@@ -255,8 +322,11 @@ class Verification:
         self._checkpointing.finish(wait=True)
 
     def _take(self, feeder: Feeder, item: Record | Damage) -> None:
+        self._taking = item
         if isinstance(item, Damage):
             self._metrics.log_damages.inc()
+            if item.what == LATER:  # of other damage the numbers of fragments tell
+                self._note_damage(self._clock.now_ns(), f"segment {item.position.segment} of the log was {LATER}")
             logger.error("log: %s", item, extra={"event": "log_damaged"})
         else:
             entry = Entry.from_bytes(item.payload)
@@ -267,7 +337,7 @@ class Verification:
             if fragment is not None and fragment.txn_count:
                 self._unverified.append(fragment.sealed_ns)
             self._checkpointing.note_fed(len(item.payload))
-        self._fed_to = item.end
+        self._fed_to, self._taking = item.end, None
 
     def _machine_time_ns(self) -> int:
         """Now; but while there is more in the log, or nothing can be added to it, the time of the last thing fed.
@@ -289,6 +359,13 @@ class Verification:
             if machine.last_round_ns == now_ns:
                 self._quiet.append((self._fed_to, now_ns))
             return
+        for outcome in outcomes:
+            if outcome.failure:
+                self._metrics.round_failures.labels(outcome.level).inc()
+                self._board.tell(now_ns, f"round {outcome.number} of {outcome.level}: {outcome.reason}")
+                logger.error(
+                    "round %d of %s: %s", outcome.number, outcome.level, outcome.reason, extra={"event": "round_failed"}
+                )
         step = self._step_of(self._step + 1, self._fed_to, now_ns, force, outcomes, alarms)
         self._teller.step(step, outcomes)
         self._step, self._quiet, self._looked_at = step.number, [], 0.0

@@ -29,7 +29,7 @@ from mussurana.verifier.history import (
     ranges,
 )
 from mussurana.verifier.replay.lists import as_registers
-from mussurana.wire import BEFORE_RECORDING, COUNTER_BITS, TAG_BITS
+from mussurana.wire import BEFORE_RECORDING, COUNTER_BITS, TAG_MAX
 from mussurana.wire.history_pb2 import INSERT, READ, UPDATE, WRITE, Fragment, SessionEvent
 
 FRAGMENT_TXNS = 1000
@@ -53,7 +53,7 @@ def streams(history: History, start_ns: int, collectors: int = 1, seed: int | No
     Sessions are dealt out to the collectors in turn. The seed is for the tags of their write ids.
     """
     history = as_registers(history)
-    tags = Random(seed).sample(range(1, 1 << TAG_BITS), collectors)
+    tags = Random(seed).sample(range(1, TAG_MAX + 1), collectors)
     end_ns = _end_ns(history)
     order = np.lexsort((np.arange(history.txn_count), _position(history), end_ns))
     version, previous, unwritten = _write_ids(history, order, tags)

@@ -22,8 +22,9 @@ from mussurana.verifier.rounds.lost import LostVersions
 from mussurana.verifier.rounds.xids import is_from_before
 from mussurana.wire import COUNTER_BITS, XID_TAG
 
-XIDS_MAX = 1_000_000
-"""The database's own transaction ids, which nobody settles: so many of the last ones are known to have arrived."""
+AHEAD_MAX = 1_000_000
+"""Of each tag so many of the last ones are known to have arrived before they were settled. The database's own
+transaction ids nobody settles; a collector settles its write ids within seconds."""
 
 
 class WriteIdProgress:
@@ -37,12 +38,17 @@ class WriteIdProgress:
         self.ended = EndedTags()  # tags that are in neither, unless something arrived ahead
 
     def deliver(self, versions: Ints) -> None:
-        for tag in np.unique(versions >> COUNTER_BITS).tolist():
-            some = versions[versions >> COUNTER_BITS == tag]
+        if not len(versions):
+            return
+        versions = np.sort(versions)
+        tags, first = np.unique(versions >> COUNTER_BITS, return_index=True)
+        for tag, some in zip(tags.tolist(), np.split(versions, first[1:]), strict=True):
             ahead = np.concatenate([self._ahead.get(tag, np.zeros(0, np.int64)), some])
-            self._ahead[tag] = (
-                np.unique(ahead)[-XIDS_MAX:] if tag == XID_TAG else ahead[ahead >= self.settled.get(tag, 0)]
-            )
+            if tag != XID_TAG:
+                ahead = ahead[ahead >= self.settled.get(tag, 0)]
+            if tag == XID_TAG or len(ahead) > AHEAD_MAX:
+                ahead = np.unique(ahead)[-AHEAD_MAX:]
+            self._ahead[tag] = ahead
 
     def is_again(self, versions: Ints) -> npt.NDArray[np.bool_]:
         """Which of these write ids have arrived before, or were not to arrive any more: nobody draws one twice.

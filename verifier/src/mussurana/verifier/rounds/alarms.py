@@ -19,6 +19,7 @@ import numpy as np
 
 from mussurana.verifier.history import NO_VALUE, UNKNOWN_TIME, Ints, Kind
 from mussurana.verifier.rounds.batch import Batch
+from mussurana.verifier.rounds.lost import LostVersions
 from mussurana.verifier.rounds.owners import among
 from mussurana.verifier.rounds.taints import EVERY
 from mussurana.wire import COUNTER_BITS, FENCE_KEY
@@ -91,9 +92,13 @@ class Alarms:
 
             self._withdraw(f"{who} wrote to {table or 'some table'} unseen", is_hit)
 
-    def lose(self, first: int, end: int, who: str) -> None:
+    def lose(self, lost: LostVersions, who: str) -> None:
         """These versions are lost."""
-        self._withdraw(f"{who} lost versions that it saw", lambda _, saw: saw.is_missing and first <= saw.version < end)
+        missing = [saw.version for alarm in self.by_id.values() for saw in alarm.saw if saw.is_missing]
+        versions = np.array(missing, np.int64)
+        hit = set(versions[lost.has(versions)].tolist())
+        if hit:
+            self._withdraw(f"{who} lost versions that it saw", lambda _, saw: saw.is_missing and saw.version in hit)
 
     def disown(self, tag: int, pairs: set[tuple[int, int]], who: str) -> None:
         """Versions of a tag may be this collector's, and these pairs of key and version are, as it says."""

@@ -8,11 +8,9 @@ import numpy as np
 
 from mussurana.verifier.history import NO_ROW, NO_VALUE, UNKNOWN_TIME, Ints, Isolation, Kind, offsets
 from mussurana.verifier.rounds.batch import Batch
+from mussurana.verifier.rounds.bounds import EPOCH_MAX, TIME_NS_MAX, VERSION_MAX, OutOfBounds, check_bounds
 from mussurana.wire import FENCE_KEY
 from mussurana.wire.history_pb2 import DELETE, INSERT, READ_ABSENT, UPDATE, WRITE, Fragment
-
-TXNS_MAX = 1 << 20  # a collector sends about a thousand; what claims more than this is not one
-VERSION_MAX = (1 << 63) - 1
 
 
 class BadFragment(Exception):
@@ -28,9 +26,11 @@ class Decoded:
 def decode(fragment: Fragment, received_ns: int, trust_clock: bool = True) -> Decoded:
     """The transactions of a fragment. Without `trust_clock` their times count as not recorded."""
     name = f"fragment {fragment.sequence}"
+    try:
+        check_bounds(fragment)
+    except OutOfBounds as error:
+        raise BadFragment(str(error)) from None
     txns = fragment.txn_count
-    if txns > TXNS_MAX:
-        raise BadFragment(f"{name}: txn_count is {txns}; at most {TXNS_MAX} are taken")
 
     def column(field: str, dtype: str, count: int, optional: bool = False) -> np.ndarray:
         content: bytes = getattr(fragment, field)
@@ -46,7 +46,6 @@ def decode(fragment: Fragment, received_ns: int, trust_clock: bool = True) -> De
             raise BadFragment(f"{name}: {field}: entry {int(np.flatnonzero(~good)[0])} {what}")
 
     session = column("txn_session", "<u4", txns)
-    expect(session < 1 << 31, "txn_session", "is not a session number")
     status = column("txn_status", "u1", txns)
     expect(status <= 2, "txn_status", "is none of 0, 1, 2")
     op_count = column("txn_op_count", "<u4", txns).astype(np.int64)
@@ -66,7 +65,7 @@ def decode(fragment: Fragment, received_ns: int, trust_clock: bool = True) -> De
     statement = column("op_statement", "<u4", ops, optional=True)
     on_fence = key == FENCE_KEY
     told = column("fence_epoch", "<u8", int(np.count_nonzero(on_fence)), optional=True)
-    expect(told <= VERSION_MAX, "fence_epoch", "is not an epoch")
+    expect(told <= EPOCH_MAX, "fence_epoch", "is not an epoch")
     epoch = np.zeros(txns, np.int64)
     np.maximum.at(epoch, np.repeat(np.arange(txns), op_count)[on_fence], told.astype(np.int64))
     times = [column(f"txn_{field}_ns", "<i8", txns) for field in ("begin", "begun", "commit", "committed")]
@@ -79,7 +78,7 @@ def decode(fragment: Fragment, received_ns: int, trust_clock: bool = True) -> De
     expect(isolation <= max(Isolation), "txn_isolation", "is not an isolation level")
 
     batch = Batch(
-        session=session.astype(np.int32),
+        session=session.astype(np.int64),  # the machine's own number takes its place, which is smaller
         position=np.zeros(txns, np.int64),
         status=status,
         begin_ns=begin_ns,
@@ -104,7 +103,7 @@ def _sane(times: list[np.ndarray]) -> tuple[list[Ints], int]:
 
     Returns them and how many transactions that concerns.
     """
-    columns = [np.where(column == 0, UNKNOWN_TIME, column) for column in times]
+    columns = [np.where((column <= 0) | (column > TIME_NS_MAX), UNKNOWN_TIME, column) for column in times]
     believed = np.ones(len(times[0]), bool)
     latest = np.full(len(times[0]), UNKNOWN_TIME)
     for column in columns:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +20,7 @@ from mussurana.verifier.explain import explain, explain_impossible
 from mussurana.verifier.history import UNKNOWN_TIME, Ints, Kind, ranges
 from mussurana.verifier.levels import LEVELS
 from mussurana.verifier.rounds.batch import ABORTED, COMMITTED, IN_DOUBT, PAST_VERSION, Batch
+from mussurana.verifier.rounds.failure import ERROR
 from mussurana.verifier.rounds.fences import UNKNOWN_EPOCH, Border, Fences, with_epochs
 from mussurana.verifier.rounds.forget import Flags, Past, find_past, reach, stable
 from mussurana.verifier.rounds.forget_by_time import find_past_by_time
@@ -32,6 +35,16 @@ from mussurana.verifier.verdict import Choices, Counterexample, Settings
 from mussurana.wire import COUNTER_BITS, FENCE_KEY
 
 NONE = np.zeros(0, np.int64)
+
+FAILURES_MAX = 3
+"""Rounds in a row that end with an error before they go on without what they were to check. One may be for want of
+memory, and the next one finds some; an error in the program comes back each time."""
+
+ROUND_STATE = (
+    *("retained", "past", "border", "unchecked_reads", "budget", "forgot_anything", "memory_ns", "left_out_txns"),
+    *("failures", "contested_reads", "repeated_reads"),
+)
+"""What a round replaces but does not change in place; see `LevelRounds.before`."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +92,9 @@ class LevelRounds:
     forgot_anything: bool = False
     memory_ns: int = UNKNOWN_TIME  # without session order: what began before this is not followed
     left_out_txns: int = 0  # in total: those that began before it, and those that there was no room for
+    failures: int = 0  # how many rounds in a row ended with an error
+    table_changed: bool = False  # whether the round that goes on has changed the table, which is done in place
+    ongoing: Round = field(default_factory=Round)  # what the last round has found, also if it did not end
 
     def __post_init__(self) -> None:
         self.level = LEVELS[self.settings.level]
@@ -103,7 +119,7 @@ class LevelRounds:
         none); None if nothing may be forgotten. `lost` are the versions that are lost to all levels. Commits in doubt
         that were received up to `in_doubt_ns` have had their time. `again` are versions in `new` that came once before.
         """
-        outcome = Round()
+        outcome = self.ongoing = Round()
         seconds = dict.fromkeys(("build", "prune", "solve", "explain", "forget"), 0.0)
         outcome.seconds = seconds
         too_old = (new.begin_ns < self.memory_ns) & (new.begin_ns != UNKNOWN_TIME)
@@ -148,6 +164,7 @@ class LevelRounds:
             self.left_out_txns += int(np.count_nonzero(older))
             self.retained = self._set_aside(self.retained, older)
         seconds["forget"] += perf_counter() - started
+        self.failures = 0
         return outcome
 
     def _without_contested(self, batch: Batch, outcome: Round) -> Batch:
@@ -194,6 +211,40 @@ class LevelRounds:
             self.border = replace(self.border, last_epoch=known.get(self.border.last_version, -1))
         if self.border.epoch == UNKNOWN_EPOCH:
             self.border = replace(self.border, epoch=known.get(self.border.version, UNKNOWN_EPOCH))
+
+    def before(self) -> dict[str, Any]:
+        """What a round may change, for `failed`."""
+        small = {name: getattr(self, name) for name in ROUND_STATE}
+        small["lost"] = LostVersions(self.lost.start, self.lost.end)
+        small["repeated"] = LostVersions(self.repeated.start, self.repeated.end)
+        small["real_key"] = dict(self.real_key)
+        self.table_changed = False
+        return small
+
+    def failed(
+        self,
+        before: dict[str, Any],
+        new: Batch,
+        why: str,
+        written: Callable[[], tuple[Ints, Ints]],
+    ) -> Round:
+        """A round ended with an error. It is tried again with the next one, and at last goes on without its window.
+
+        `written` are all versions that were written so far: who sees one of those then sees something lost.
+        """
+        vars(self).update(before)
+        self.failures += 1
+        outcome = self.ongoing  # with what it had found: if it is found again it is known
+        if self.failures < FAILURES_MAX and not self.table_changed:
+            self.retained = Batch.join([self.retained, new])
+            outcome.unknown = f"{ERROR}{why}; it will be tried again"
+            return outcome
+        outcome.unknown = f"{ERROR}{why}; what it was to check is left out"
+        self.retained = Batch.join([self.retained, new])
+        self.begin_anew()
+        self.lost.add(*written())
+        self.failures = 0
+        return outcome
 
     def begin_anew(self) -> None:
         """Let go of everything; all that was written so far is lost."""
@@ -455,6 +506,7 @@ class LevelRounds:
         stays = is_live & (writer >= 0)
         stays[stays] = ~past.kept[writer[stays]]
         ops = resolved.version_op[past.last_version[stays]]
+        self.table_changed = True
         self.table.put(window.keys[stays], batch.version[ops])
         self._move_border(window, graph)
 

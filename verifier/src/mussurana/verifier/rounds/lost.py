@@ -34,7 +34,7 @@ class LostVersions:
         reach = 0
         while True:
             self.start, self.end = _joined(start, end, reach)
-            if len(self.start) <= RANGES_MAX:
+            if len(self.start) <= RANGES_MAX or reach >> COUNTER_BITS:  # there are as many tags
                 return
             reach = 2 * reach + 1
 

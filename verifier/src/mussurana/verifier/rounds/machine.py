@@ -13,6 +13,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from time import perf_counter
 
 import numpy as np
@@ -23,8 +24,9 @@ from mussurana.verifier.rounds.admission import Admission
 from mussurana.verifier.rounds.alarms import AlarmChange, Alarms
 from mussurana.verifier.rounds.batch import ABORTED, COMMITTED, PAST_VERSION, Batch
 from mussurana.verifier.rounds.ended import short
+from mussurana.verifier.rounds.failure import ERROR, described
 from mussurana.verifier.rounds.fences import INITIAL_VERSION, UNKNOWN_EPOCH, Fences, tell_epochs, with_epochs
-from mussurana.verifier.rounds.fragments import BadFragment, decode
+from mussurana.verifier.rounds.fragments import BadFragment, Decoded, decode
 from mussurana.verifier.rounds.level import Found, LevelRounds
 from mussurana.verifier.rounds.limits import Limits
 from mussurana.verifier.rounds.lost import LostVersions
@@ -32,6 +34,7 @@ from mussurana.verifier.rounds.moved import MovedRows
 from mussurana.verifier.rounds.outcome import Gauges, RoundOutcome, Unchecked, VerdictName, Violation
 from mussurana.verifier.rounds.owners import Owners
 from mussurana.verifier.rounds.taints import END_MARGIN_NS, EVERY, Taint, Taints, tainted_tables
+from mussurana.verifier.rounds.undo import Before
 from mussurana.verifier.rounds.window import Names
 from mussurana.verifier.rounds.xids import InitialXids, is_from_before
 from mussurana.verifier.verdict import Settings
@@ -55,9 +58,22 @@ daemon's clock. Of fences with a later one the epoch counts as not told."""
 BLAMED_MAX = 100
 """Pairs of collector and table for which the reads that they left unchecked are counted in total; the first ones."""
 
+LOST_TXNS_MAX = (1 << 63) - 1
+"""Collectors say how many they lost, and what is told of the sum has 64 bits."""
+
 NAMES_MAX = 1_000_000
-"""Names of keys and statements in memory, about 100 bytes each; the oldest go first. They are for people, but for one
-thing: two keys with the same hash are told apart by them, so for keys of which both names are remembered."""
+"""Names of keys in memory, about 100 bytes each; the oldest go first. They are for people, but for one thing: two keys
+with the same hash are told apart by them, so for keys of which both names are remembered."""
+
+NAME_LENGTH_MEAN_MAX = 256
+KEY_NAME_CHARACTERS_MAX = 5_000
+"""One name may be as long as a table and a key of PostgreSQL can be; of a longer one its beginning and a digest are
+kept. All of them together may be as long as if each had the first of these lengths."""
+
+STATEMENTS_MAX = 20_000
+STATEMENT_LENGTH_MEAN_MAX = 1_600
+STATEMENT_CHARACTERS_MAX = 200_000
+"""Likewise statements, of each collector. It numbers 10,000 before it begins anew."""
 
 COLLIDING_KEYS_MAX = 100_000
 """Keys whose hash two names share. By chance there is not one; who chooses names for it may make many."""
@@ -130,8 +146,10 @@ class Verifier:
         self.owners = Owners()
         self.admission = Admission(self.limits.waiting_txns_max)
         self.lost = LostVersions()
+        self.losing: list[tuple[int, int]] = []  # ranges of write ids that are about to go there
         self.key_names: dict[int, str] = {}
         self.colliding_keys: set[int] = set()  # that have two names
+        self.names_length = 0  # of all of them together
         self.taints = Taints()
         self.alarms = Alarms()
         self.unchecked = dict.fromkeys(("absent", "unfenced", "tainted", "colliding", "contested", "lost"), 0)
@@ -159,7 +177,7 @@ class Verifier:
     def feed(self, collector: bytes, fragment: Fragment, received_ns: int) -> None:
         """Take in a fragment. Those of one collector come in order of their sequence numbers, without holes.
 
-        Raises BadFragment, and then has taken in nothing of it.
+        Raises BadFragment, and then has taken in nothing of it, whatever went wrong.
         """
         known = self.collectors.get(collector)
         expected = known.sequence + 1 if known else fragment.sequence
@@ -167,10 +185,20 @@ class Verifier:
             raise BadFragment(f"fragment {fragment.sequence}: sequence: {expected} was expected")
         trusted = not known or fragment.sealed_ns >= known.sealed_ns
         decoded = decode(fragment, received_ns, trusted)
-        batch = decoded.batch
-        self._refuse_strange(fragment, batch, collector)
+        self._refuse_strange(fragment, decoded.batch, collector)
         names, colliding = self._new_names(fragment)
+        before = Before(self, collector, fragment, decoded.batch)
+        try:
+            self._take_in(collector, fragment, decoded, colliding, received_ns)
+        except Exception as error:  # a mistake in this program must not end verification
+            before.restore()
+            raise BadFragment(f"fragment {fragment.sequence}: {described(error)}") from error
+        self._learn_names(self.collectors[collector], names, fragment)
 
+    def _take_in(
+        self, collector: bytes, fragment: Fragment, decoded: Decoded, colliding: set[int], received_ns: int
+    ) -> None:
+        known = self.collectors.get(collector)
         if known is None:
             known = self._new_collector(collector)
             known.is_whole = fragment.sequence == 1
@@ -179,12 +207,11 @@ class Verifier:
         known.name = fragment.collector_name or known.name
         known.sealed_ns = max(known.sealed_ns, fragment.sealed_ns)
         self.clocks_set_back += decoded.clocks_set_back
-        batch = self._own_times(batch, received_ns)
+        batch = self._own_times(decoded.batch, received_ns)
         absent = batch.found_no_row
         if absent.any() and not self.keeps_absent:
             self.unchecked["absent"] += int(np.count_nonzero(absent))
             batch = batch.select_ops(~absent)
-        self._learn_names(known, names, fragment)
         self._learn_collisions(colliding)
         self._learn_owners(known, fragment, batch)
         self._learn_taints(known, fragment, received_ns, heard_to_ns)
@@ -201,7 +228,7 @@ class Verifier:
                 session.rest()
                 session.closed = event.what == SessionEvent.CLOSE
         for gap in fragment.gap:
-            self.lost_txns += gap.txn_count
+            self.lost_txns = min(self.lost_txns + gap.txn_count, LOST_TXNS_MAX)
             for some in gap.write_ids:
                 self._lose(known, some.tag, some.first, some.end)
         for progress in fragment.write_ids:
@@ -209,6 +236,7 @@ class Verifier:
                 self._lose(known, progress.tag, known.lost_from.pop(progress.tag), progress.drawn or COUNTER_END)
             if self._counts(known, progress.tag):
                 self.admission.progress.settle(progress.tag, progress.settled, progress.drawn)
+        self._note_lost(known)
 
     def _new_collector(self, id: bytes) -> Collector:
         self.collectors_made += 1
@@ -258,13 +286,18 @@ class Verifier:
                 contested = tag
 
     def _learn_names(self, known: Collector, names: dict[int, str], fragment: Fragment) -> None:
-        self.key_names.update(names)
-        while len(self.key_names) > self.names_max:
-            del self.key_names[next(iter(self.key_names))]
+        for key, name in names.items():
+            self.names_length += len(name) - len(self.key_names.get(key, ""))
+            self.key_names[key] = name
+        length_max = self.names_max * NAME_LENGTH_MEAN_MAX
+        if len(self.key_names) > self.names_max or self.names_length > length_max:
+            forget_first(self.key_names, self.names_max, length_max)
+            self.names_length = sum(map(len, self.key_names.values()))
         for statement in fragment.statement:
-            known.statements[statement.number] = statement.text
-        while len(known.statements) > self.names_max:
-            del known.statements[next(iter(known.statements))]
+            known.statements[statement.number] = known_statement(statement.text)
+        if fragment.statement:
+            most = max(STATEMENTS_MAX, self.names_max // 50)
+            forget_first(known.statements, most, most * STATEMENT_LENGTH_MEAN_MAX)
 
     def _new_names(self, fragment: Fragment) -> tuple[dict[int, str], set[int]]:
         """The names that a fragment gives to keys, and the keys that are found to have two names by now."""
@@ -272,9 +305,7 @@ class Verifier:
         found: set[int] = set()
         known = self.key_names
         for named in fragment.key_name:
-            key, name = named.key, named.name
-            if key >> 63:
-                key -= 1 << 64
+            key, name = named.key - (named.key >> 63 << 64), known_name(named.name)
             if names.setdefault(key, name) != name or known.get(key, name) != name:
                 found.add(key)
         found -= self.colliding_keys | {FENCE_KEY}
@@ -383,11 +414,20 @@ class Verifier:
         return counts
 
     def _lose(self, known: Collector, tag: int, first: int, end: int) -> None:
-        """A collector says that these versions of its own are lost."""
+        """A collector says that these versions of its own are lost. `_note_lost` makes it so, for all at once."""
         if self._counts(known, tag):
             base, end = tag << COUNTER_BITS, min(max(first, end), COUNTER_END)
-            self.lost.add(np.array([base + min(first, end)], np.int64), np.array([base + end], np.int64))
-            self.alarms.lose(base + first, base + end, self._collector_label(known.id))
+            self.losing.append((base + min(first, end), base + end))
+
+    def _note_lost(self, known: Collector) -> None:
+        if not self.losing:
+            return
+        start, end = np.array(self.losing, np.int64).T
+        self.losing = []
+        self.lost.add(start, end)
+        lost = LostVersions()
+        lost.add(start, end)
+        self.alarms.lose(lost, self._collector_label(known.id))
 
     def _open(self, known: Collector, event: SessionEvent, received_ns: int) -> None:
         session = self._session(known, event.session)
@@ -434,28 +474,52 @@ class Verifier:
             return []
         started = perf_counter()
         self.last_round_ns = now_ns
-        silent_ns = self._overdue_ns(now_ns, self.limits.silence_ns_max)
-        admitted = self.admission.admit(self._overdue_ns(now_ns, self.limits.wait_ns_max), self.lost)
-        batch = self._enter(admitted, silent_ns)
-        read_count = int(np.count_nonzero(admitted.kind == Kind.READ))
-        self._number_epochs(batch, now_ns)
-        for session in self.sessions.values():
-            if session.is_open and session.heard_ns < silent_ns:
-                session.rest()
+        failure, admitted, read_count, again = "", 0, 0, self.admission.again[:0]
+        try:
+            admitted, read_count, batch, again = self._admit(now_ns)
+        except Exception as error:
+            failure, batch = described(error), self._give_up()
         admitting = perf_counter() - started
-        if not len(admitted) and not force:
+        if not admitted and not force and not failure:
             return []
         self.rounds += 1
         last = {number: session.admitted - 1 for number, session in self.sessions.items() if session.is_open}
         tainted, self._unchecked_now = self._unchecked_now, Counter()
         self._count_blamed(tainted)
-        again = self._take_again(admitted, batch)
         outcomes = [
-            self._round(level, batch, last, again, now_ns, admitting, read_count, tainted) for level in self.levels
+            self._round(level, batch, last, again, now_ns, admitting, read_count, tainted, failure)
+            for level in self.levels
         ]
         if self.rounds % ROUNDS_PER_CLEANING == 0:
-            self._clean(self._overdue_ns(now_ns, self.limits.collector_silence_ns_max))
+            try:
+                self._clean(self._overdue_ns(now_ns, self.limits.collector_silence_ns_max))
+            except Exception as error:  # what was to go stays, or is gone already
+                outcomes[0] = replace(outcomes[0], failure=outcomes[0].failure or described(error))
         return outcomes
+
+    def _admit(self, now_ns: int) -> tuple[int, int, Batch, Ints]:
+        """How many transactions and reads may enter the rounds now, those that do, and what came once before."""
+        silent_ns = self._overdue_ns(now_ns, self.limits.silence_ns_max)
+        admitted = self.admission.admit(self._overdue_ns(now_ns, self.limits.wait_ns_max), self.lost)
+        batch = self._enter(admitted, silent_ns)
+        self._number_epochs(batch, now_ns)
+        for session in self.sessions.values():
+            if session.is_open and session.heard_ns < silent_ns:
+                session.rest()
+        read_count = int(np.count_nonzero(admitted.kind == Kind.READ))
+        return len(admitted), read_count, batch, self._take_again(admitted, batch)
+
+    def _give_up(self) -> Batch:
+        """Go on without all that was delivered so far, after an error that left it half-way: nothing of it enters.
+
+        That is what `_begin_anew` does to what has entered: it accuses nobody.
+        """
+        self.unchecked["unfenced"] += len(self.admission.take_all())
+        self.admission.again = np.zeros(0, np.int64)
+        for session in self.sessions.values():
+            session.fence_due = session.admitted = session.delivered
+        self._begin_anew()
+        return Batch.empty()
 
     def _take_again(self, admitted: Batch, batch: Batch) -> Ints:
         """The write ids that had arrived before and have entered, in `batch`, or were left out of what was admitted."""
@@ -740,10 +804,18 @@ class Verifier:
         admitting: float,
         read_count: int,
         tainted: Counter[Taint],
+        failure: str,
     ) -> RoundOutcome:
         started = perf_counter()
         in_doubt_ns = self._overdue_ns(now_ns, self.limits.in_doubt_ns_max)
-        done = level.round(batch, last, self.lost, in_doubt_ns, again, self.admission.progress.horizons)
+        before = level.before()
+        try:
+            done = level.round(batch, last, self.lost, in_doubt_ns, again, self.admission.progress.horizons)
+        except Exception as error:  # a mistake in this program must not end verification
+            failure = described(error)
+            done = level.failed(before, batch, failure, self.admission.progress.known)
+        if failure and not done.unknown:
+            done.unknown = ERROR + failure
         violations = tuple(self._violation(level, found, now_ns) for found in done.found)
         reason = done.unknown or (REPEATED.format(done.repeated) if done.repeated else "")
         verdict: VerdictName = "rejected" if violations or done.set_aside else "unknown" if reason else "accepted"
@@ -767,6 +839,7 @@ class Verifier:
                 *(self._unchecked("tainted", taint, reads) for taint, reads in sorted(tainted.items(), key=_by_reads)),
                 *(self._unchecked("contested", self._contest(tag), reads) for tag, reads in done.contested.items()),
             ),
+            failure=failure,
         )
 
     def _contest(self, tag: int) -> Taint:
@@ -940,3 +1013,26 @@ def by_session(session: SmallInts) -> Iterator[tuple[int, Ints]]:
     if len(order):
         first = np.flatnonzero(np.append(True, np.diff(session[order]) != 0))
         yield from zip(session[order[first]].tolist(), np.split(order, first[1:]), strict=True)
+
+
+def known_name(name: str) -> str:
+    """A key's name as it is kept. Two long ones that begin alike still differ."""
+    if len(name) <= KEY_NAME_CHARACTERS_MAX:
+        return name
+    return f"{name[:KEY_NAME_CHARACTERS_MAX]}... {hashlib.sha256(name.encode()).hexdigest()}"
+
+
+def known_statement(text: str) -> str:
+    """A statement as it is kept: of a very long one the beginning, with a note."""
+    if len(text) <= STATEMENT_CHARACTERS_MAX:
+        return text
+    return f"{text[:STATEMENT_CHARACTERS_MAX]} /* {len(text) - STATEMENT_CHARACTERS_MAX:,} more characters */"
+
+
+def forget_first(names: dict[int, str], most: int, length_max: int) -> None:
+    """Drop the oldest names, an eighth of those that may stay at a time: looking for the first one takes its time."""
+    length = sum(map(len, names.values())) if len(names) <= most else length_max + 1
+    while len(names) > most or length > length_max:
+        for number in list(islice(names, max(1, min(len(names), most) // 8))):
+            del names[number]
+        length = sum(map(len, names.values()))

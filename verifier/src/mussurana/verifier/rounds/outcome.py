@@ -52,6 +52,7 @@ class RoundOutcome:
     choices: Choices = field(default_factory=Choices)
     read_count: int = 0  # reads in the transactions that were new, checked or not
     unchecked: tuple[Unchecked, ...] = ()  # those left unchecked by somebody's claim; most reads first
+    failure: str = ""  # an error in the program that this round came upon, if any
 
 
 @dataclass(frozen=True)

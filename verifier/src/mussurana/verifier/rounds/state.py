@@ -66,6 +66,7 @@ def snapshot(machine: Verifier) -> Callable[[], bytes]:
                 "forgot_anything": level.forgot_anything,
                 "memory_ns": level.memory_ns,
                 "left_out_txns": level.left_out_txns,
+                "failures": level.failures,
                 "border": asdict(level.border),
             }
             for level in machine.levels
@@ -87,7 +88,7 @@ def snapshot(machine: Verifier) -> Callable[[], bytes]:
             for collector in machine.collectors.values()
         ],
         "sessions": [
-            (number, {**asdict(session), "collector": session.collector.hex()})
+            (number, {**vars(session), "collector": session.collector.hex()})
             for number, session in machine.sessions.items()
         ],
         "clashing_tags": [(tag, contester.hex()) for tag, contester in machine.owners.contester.items()],
@@ -170,6 +171,7 @@ def restore(levels: Sequence[Settings], limits: Limits | None, state: bytes) -> 
     }
     _restore_claims(machine, columns, text)
     machine.key_names = dict(text["key_names"])
+    machine.names_length = sum(map(len, machine.key_names.values()))
     machine.unchecked |= text["unchecked"]
     machine.colliding_keys = set(text.get("colliding_keys", ()))
     machine.clocks_set_back = text.get("clocks_set_back", 0)
@@ -235,6 +237,7 @@ def _restore_level(level: LevelRounds, name: str, columns: dict[str, np.ndarray]
         setattr(level, field, memory[field])
     level.contested_reads = memory.get("contested_reads", 0)
     level.border = Border(**memory["border"])
+    level.failures = memory.get("failures", 0)
 
 
 def _put_batch(columns: dict[str, np.ndarray], name: str, batch: Batch) -> None:

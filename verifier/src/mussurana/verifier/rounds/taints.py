@@ -48,9 +48,9 @@ class Taints:
         """Returns whether its table was not tainted before."""
         if taint not in self.told_ns and len(self.told_ns) >= TAINTS_MAX:
             taint = Taint(taint.collector, EVERY)
+        is_new, place = taint not in self.told_ns, len(self.told_ns)
         self.told_ns[taint] = max(now_ns, self.told_ns.get(taint, 0))
-        place = len(self.told_ns) - 1
-        return self._first.setdefault(taint.table, place) == place and self.by_place()[place] == taint
+        return is_new and self._first.setdefault(taint.table, place) == place
 
     def end_before(self, time_ns: int) -> None:
         """Those that were told before are over."""

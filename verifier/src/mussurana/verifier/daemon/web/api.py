@@ -13,7 +13,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
-from mussurana.verifier.daemon.board import CollectorInfo
+from mussurana.verifier.daemon.board import CollectorInfo, public_id
 from mussurana.verifier.daemon.journal import Round
 from mussurana.verifier.daemon.violations import Summary
 from mussurana.verifier.daemon.web.hour import Hour
@@ -121,7 +121,7 @@ class Api:
             },
             "gaps": {
                 "counts": gaps.counts(),
-                "latest": [{**vars(gap), "collector": gap.collector.hex()} for gap in gaps.latest()[:GAPS_SHOWN]],
+                "latest": [{**vars(gap), "collector": public_id(gap.collector)} for gap in gaps.latest()[:GAPS_SHOWN]],
             },
             "rounds": [round_json(service.violations.shown(each)) for each in rounds[: -ROUNDS_SHOWN - 1 : -1]],
             "violations": {
