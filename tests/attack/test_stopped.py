@@ -44,7 +44,7 @@ def test_what_sessions_did_while_the_daemon_was_stopped_is_verified(data: Path) 
 
     try:
         daemon.wait_ready()
-        until(lambda: status(Target(address)).state == "verifying", 120)
+        until(lambda: status(Target(address)).state == "verifying", 300)
         senders = [TestCollector(address, each.id) for each in workload.collectors]
         work(200)
         until(is_verified, 60)

@@ -19,6 +19,7 @@ from mussurana.verifier.commands.serve import flags_from
 from mussurana.verifier.daemon.config import options
 from mussurana.verifier.daemon.configured import ConfigError, load
 from tests.daemon.conftest import running
+from tests.daemon.watching import until
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 DOCKERFILE = DEPLOY / "container" / "Dockerfile"
@@ -79,9 +80,9 @@ def test_the_health_check_tells_a_daemon_that_takes_fragments_from_one_that_does
             return subprocess.run([sys.executable, flag, here], capture_output=True, timeout=30).returncode
 
         assert check() == 0
-        daemon.service.committer.trouble = "the disk is full"
+        daemon.service.committer._disk_reserve_bytes = 1 << 60
+        until(lambda: daemon.service.committer.trouble)
         assert check() != 0
-        daemon.service.committer.trouble = ""
 
 
 def test_everything_that_is_copied_is_let_through() -> None:

@@ -27,11 +27,17 @@ BROAD = {
     "collector/spool_reader.py": 1,
     "collector/sql/tokens.py": 1,
     "collector/sqlite_adapter.py": 16,
-    "verifier/daemon/http.py": 1,
+    "verifier/daemon/checkpointing.py": 1,
+    "verifier/daemon/http.py": 2,
     "verifier/daemon/ingest.py": 1,
+    "verifier/daemon/journal.py": 1,
+    "verifier/daemon/log.py": 1,
+    "verifier/daemon/post.py": 1,
     "verifier/daemon/verify.py": 1,
+    "verifier/daemon/workers.py": 3,
     "verifier/demo/stage.py": 1,
     "verifier/embedded_postgres.py": 2,
+    "wire/segments.py": 1,
 }
 
 

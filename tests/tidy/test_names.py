@@ -20,7 +20,8 @@ CALLED_BY_OTHERS = {
     *("MussuranaPlugin", "update_url", "engine_created"),  # by SQLAlchemy
     "fetchone",  # by applications
     "intercept_service",  # by gRPC
-    *("do_GET", "do_HEAD", "do_POST", "send_error", "handle_error", "redirect_request"),  # by http.server and urllib
+    *("do_GET", "do_HEAD", "do_POST", "send_error", "handle_error", "service_actions"),  # by http.server
+    *("redirect_request", "http_open", "https_open"),  # by urllib
     *("on_start", "on_end"),  # by numba
 }
 

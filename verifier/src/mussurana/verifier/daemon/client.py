@@ -15,6 +15,11 @@ TIMEOUT_SECONDS = 10.0
 """For an answer: a daemon that takes longer is not well, and should be looked at with /-/healthy."""
 
 
+ANSWER_BYTES_MAX = 64 << 20
+"""A violation with hundreds of transactions, or a thousand rounds with their reasons, is more than the 4 MiB that gRPC
+takes unless told otherwise. The daemon keeps no more than this of all violations together."""
+
+
 class CallError(CommandError):
     """The daemon cannot be reached or said no. The message is for people."""
 
@@ -41,8 +46,10 @@ class Target:
         return (("authorization", f"Bearer {self.token}"),) if self.token else ()
 
     def channel(self) -> grpc.Channel:
-        credentials = self.credentials()
-        return grpc.secure_channel(self.address, credentials) if credentials else grpc.insecure_channel(self.address)
+        credentials, options = self.credentials(), [("grpc.max_receive_message_length", ANSWER_BYTES_MAX)]
+        if credentials:
+            return grpc.secure_channel(self.address, credentials, options)
+        return grpc.insecure_channel(self.address, options)
 
 
 def status(target: Target) -> wire.StatusReply:

@@ -18,6 +18,7 @@ import numpy as np
 
 from mussurana.verifier.daemon.files import size_bytes
 from mussurana.verifier.daemon.log import START
+from mussurana.verifier.daemon.violations import shortened
 from mussurana.verifier.render.json import counterexample_json
 from mussurana.verifier.rounds.alarms import AlarmChange
 from mussurana.verifier.rounds.outcome import RoundOutcome, Unchecked, Violation
@@ -142,7 +143,7 @@ def _told(plain: dict[str, Any]) -> tuple[AlarmChange, ...]:
 
 def violation_json(violation: Violation) -> dict[str, Any]:
     """What a webhook sends and `mussurana explain --json` prints."""
-    return {
+    plain = {
         "id": violation.id,
         "level": violation.level,
         "round": int(violation.round),
@@ -153,6 +154,7 @@ def violation_json(violation: Violation) -> dict[str, Any]:
         "summary": violation.counterexample.summary,
         "counterexample": counterexample_json(violation.counterexample),
     }
+    return shortened(plain)
 
 
 def difference(recorded: Step, again: Step) -> str:

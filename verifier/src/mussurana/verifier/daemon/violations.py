@@ -26,6 +26,12 @@ SEGMENT_BYTES_MAX = 1 << 20
 BYTES_KEPT_MAX = 64 << 20
 """Some ten thousand violations. Whoever has that many knows, and the newest say as much as the oldest."""
 
+STATEMENT_CHARACTERS_MAX = 10_000
+"""Of each statement in a violation. Collectors send 2,000. More is cut, because a violation may quote it hundreds of
+times, and goes into a record of the journal, a call of the webhook, an answer, and a page."""
+
+CUT = " ... (cut here)"
+
 
 @dataclass(frozen=True)
 class Summary:
@@ -121,7 +127,8 @@ class Violations:
         for record in self._records(known[1]) if known else ():
             violation: dict[str, Any] = json.loads(record.payload)
             if violation.get("id") == id and known:
-                return {**violation, "state": known[0].state, "withdrawn": known[0].withdrawn}
+                # It may be older than the limit of what is kept of a statement.
+                return {**shortened(violation), "state": known[0].state, "withdrawn": known[0].withdrawn}
         return None
 
     def state(self, id: str) -> str:
@@ -182,3 +189,12 @@ class Violations:
         self._appender.remove_before(first)
         with self._lock:
             self._known = {id: known for id, known in self._known.items() if known[1].segment >= first}
+
+
+def shortened(violation: dict[str, Any]) -> dict[str, Any]:
+    """With the beginnings of its statements, and a note where they are cut."""
+    for transaction in violation["counterexample"]["transactions"]:
+        for operation in transaction["operations"]:
+            if len(operation["statement"]) > STATEMENT_CHARACTERS_MAX:
+                operation["statement"] = operation["statement"][: STATEMENT_CHARACTERS_MAX - len(CUT)] + CUT
+    return violation
