@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from mussurana.collector.__main__ import main
 from mussurana.collector.catalog import Catalog
-from mussurana.collector.catalog_postgres import QUERY, QUERY_ALL, postgres_catalog
+from mussurana.collector.catalog_postgres import QUERY, QUERY_ALL, postgres_catalog, without_system
 from tests.collector.postgres import Database
 
 NEWEST = pytest.mark.parametrize("postgres", [18], indirect=True)
@@ -310,3 +311,53 @@ def test_reading_is_quick_in_a_large_database(database: Database) -> None:
         answer = connection.execute(QUERY.encode()).fetchone()
         assert answer is not None
         assert len(postgres_catalog(answer[0]).tables) == 500
+
+
+def adopted(database: Database, *statements: str) -> dict[str, str]:
+    """What the keys of tables are called, by the names of the tables."""
+    database.run(*statements)
+    assert main(["adopt", database.url()]) == 0
+    return {f"{schema}.{name}": table.key_space for (schema, name), table in read(database).tables.items()}
+
+
+@NEWEST
+def test_a_table_that_was_never_renamed_is_called_as_collectors_without_identities_call_it(database: Database) -> None:
+    before = read(database, *TWO_TABLES, "CREATE SCHEMA s", "CREATE TABLE s.c (id int PRIMARY KEY, mussurana_wid int)")
+    assert adopted(database, "CREATE TABLE fresh (id int PRIMARY KEY)") == {
+        **{f"{schema}.{name}": table.key_space for (schema, name), table in before.tables.items()},
+        "public.fresh": "fresh",
+    }
+
+
+@NEWEST
+def test_a_name_stays_with_the_rows_and_no_other_table_ever_gets_it(database: Database) -> None:
+    assert adopted(database, "CREATE TABLE a (id int PRIMARY KEY)") == {"public.a": "a"}
+    assert adopted(database, "ALTER TABLE a RENAME TO b", "CREATE SCHEMA s", "ALTER TABLE b SET SCHEMA s") == {
+        "s.b": "a"
+    }
+    database.run("CREATE TABLE a (LIKE s.b INCLUDING ALL)")
+    copy = read(database).tables["public", "a"].key_space
+    assert copy.startswith("a@")
+    assert adopted(database) == {"s.b": "a", "public.a": copy}, "a copy keeps its name when it is adopted"
+    made = adopted(database, "DROP TABLE s.b", "CREATE TABLE b (id int PRIMARY KEY)")
+    assert made["public.b"].startswith("b@"), "its name may have been another's"
+    other_key = adopted(database, "ALTER TABLE a DROP CONSTRAINT a_pkey, ADD v text, ADD PRIMARY KEY (v)")
+    assert other_key["public.a"] not in (copy, "a")
+    assert other_key["public.a"].startswith("a@")
+
+
+@NEWEST
+def test_a_wider_key_keeps_its_name_and_a_column_that_is_renamed(database: Database) -> None:
+    assert adopted(database, "CREATE TABLE a (id int, name varchar(20), PRIMARY KEY (id, name))") == {"public.a": "a"}
+    wider = "ALTER TABLE a ALTER id TYPE bigint, ALTER name TYPE text"
+    assert adopted(database, wider, "ALTER TABLE a RENAME id TO number") == {"public.a": "a"}
+
+
+@NEWEST
+def test_who_may_not_ask_for_the_server_calls_tables_the_same(database: Database) -> None:
+    names = adopted(database, "CREATE TABLE a (id int PRIMARY KEY)", "CREATE TABLE b (id int PRIMARY KEY)")
+    with database.connect() as connection:
+        answer = connection.execute(without_system(QUERY).encode()).fetchone()
+    assert answer is not None
+    tables = postgres_catalog(answer[0]).tables
+    assert names == {f"{schema}.{name}": table.key_space for (schema, name), table in tables.items()}

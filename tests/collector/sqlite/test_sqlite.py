@@ -356,3 +356,42 @@ def test_what_is_open_locked_or_of_another_thread_is_closed_as_ever(made: Record
     connection.close()
     assert fences(made) == ["w1", "w2", "w3", "r3"]
     assert made.recorder.metrics.fences_failed == 1
+
+
+@pytest.mark.parametrize("violated", [False, True], ids=["kept", "violated"])
+@pytest.mark.parametrize("ddl", [
+    "ALTER TABLE accounts RENAME TO persons",
+    "ALTER TABLE accounts RENAME COLUMN id TO number; ALTER TABLE accounts RENAME TO persons",
+    "CREATE TABLE persons AS SELECT * FROM accounts WHERE 0; DROP TABLE persons;"
+    "CREATE TABLE persons (id INTEGER PRIMARY KEY, owner TEXT, balance INT, mussurana_wid bigint, "
+    "mussurana_prev_wid bigint); INSERT INTO persons SELECT * FROM accounts",
+    "ALTER TABLE accounts RENAME TO t; ALTER TABLE savings RENAME TO accounts; ALTER TABLE t RENAME TO persons",
+])  # fmt: skip
+def test_a_table_that_was_renamed_swapped_or_copied_accuses_nobody(made: Recording, ddl: str, violated: bool) -> None:
+    key = "number" if "number" in ddl else "id"
+    with sqlite3.connect(made.path) as plain:
+        plain.execute("CREATE TABLE savings (id INTEGER PRIMARY KEY, owner TEXT, balance INT)")
+        plain.execute("INSERT INTO savings VALUES (1, 'one', 10)")
+    plain.close()
+    assert main(["adopt", f"sqlite:///{made.path}"]) == 0
+    connections = [made.connect(isolation_level=None) for _ in range(2)]
+    for connection in connections:
+        connection.execute("UPDATE accounts SET balance = balance + 1")
+        connection.execute("UPDATE savings SET balance = balance + 1")
+    plain = sqlite3.connect(made.path)
+    plain.executescript(ddl)
+    for connection in connections:
+        connection.execute("SELECT * FROM persons").fetchall()
+        connection.execute("UPDATE persons SET balance = balance + 1")
+        connection.execute("SELECT * FROM persons").fetchall()
+    if violated:
+        (version,) = plain.execute(f"SELECT mussurana_wid FROM persons WHERE {key} = 1").fetchone()
+        connections[0].execute("UPDATE persons SET balance = 5")
+        plain.execute(f"UPDATE persons SET mussurana_wid = {version} WHERE {key} = 1")
+        plain.commit()
+        connections[0].execute("SELECT * FROM persons").fetchall()
+    plain.close()
+    for connection in connections:
+        connection.close()
+    verdict = check(made.history(), CheckSettings("serializable")).verdict
+    assert isinstance(verdict, Rejected if violated else Accepted)
