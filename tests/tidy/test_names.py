@@ -10,9 +10,9 @@ from functools import cache
 from tests.tidy.trees import ROOT, nodes, trees
 
 CLASS_NAMES_USED_TWICE = {
-    *("Batch", "Clock", "Collector", "ConnectionMixin", "CursorMixin", "Found", "Handler", "Ingest", "Journal"),
-    *("Layout", "Link", "Metrics", "Names", "Progress", "Query", "Reader", "Refused", "Round", "Sender", "Session"),
-    *("Settings", "Source", "Step", "Target", "Watch", "Webhook", "Write", "_Transaction"),
+    *("Batch", "Clock", "Collector", "Connection", "ConnectionMixin", "CursorMixin", "Found", "Handler", "Ingest"),
+    *("Journal", "Layout", "Link", "Metrics", "Names", "Progress", "Query", "Reader", "Refused", "Round", "Sender"),
+    *("Sent", "Session", "Settings", "Source", "Step", "Target", "Watch", "Webhook", "Write", "_Transaction"),
 }
 
 CALLED_BY_OTHERS = {
@@ -25,7 +25,7 @@ CALLED_BY_OTHERS = {
     *("on_start", "on_end"),  # by numba
 }
 
-ONLY_DEFINED = {"INT8", "flags_from", "tcp_url"}
+ONLY_DEFINED = {"INT8", "flags_from"}
 
 
 @cache
