@@ -241,10 +241,25 @@ ROWS: dict[str, list[Panel]] = {
                 Query(rate("mussurana_begun_anew_total", "instance"), "begun anew"),
                 Query(rate("mussurana_unknown_transactions_total", "instance"), "unknown transactions"),
                 Query(rate("mussurana_unchecked_reads_total", "reason"), "reads, {{reason}}"),
+                Query(rate("mussurana_ignored_claims_total", "instance"), "ignored claims"),
                 Query(rate("mussurana_withdrawn_violations_total", "told"), "withdrawn, told: {{told}}"),
                 Query(f"sum by (instance) (mussurana_alarms_waiting{AT})", "alarms waiting"),
             ],
             "ops",
+        ),
+        Panel(
+            "Reads left unchecked by claims",
+            "The share of reads that rounds did not check, because a collector wrote to their tables unseen or uses the "
+            "write ids of another one; and which collectors and tables these are, per second.",
+            [
+                Query(
+                    f"sum(rate(mussurana_claimed_reads_total{AT}[$__rate_interval])) / "
+                    f"sum(rate(mussurana_reads_total{AT}[$__rate_interval]))",
+                    "share",
+                ),
+                Query(rate("mussurana_tainted_reads_total", "collector", "table"), "{{collector}}: {{table}}"),
+            ],
+            "short",
         ),
         Panel(
             "Unobserved statements",

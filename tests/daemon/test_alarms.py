@@ -43,7 +43,7 @@ class Daemon:
 
     def _started(self) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(self.command, stderr=subprocess.DEVNULL)
-        until(self._is_up, 60)
+        until(self._is_up, 180)  # kernels may have to be compiled
         return process
 
     def kill_and_start(self) -> None:

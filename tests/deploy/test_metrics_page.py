@@ -10,7 +10,7 @@ from deploy.metrics_reference import reference
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 UNITS = ("_seconds", "_bytes", "_transactions", "_keys", "_epoch", "_info")
-COUNTED = ("_connected", "_silent", "_open", "_idle")
+COUNTED = ("_connected", "_silent", "_open", "_idle", "_waiting")
 FLAGS = ("_running", "_acknowledging")
 
 
