@@ -249,15 +249,15 @@ ROWS: dict[str, list[Panel]] = {
         ),
         Panel(
             "Reads left unchecked by claims",
-            "The share of reads that rounds did not check, because a collector wrote to their tables unseen or uses the "
-            "write ids of another one; and which collectors and tables these are, per second.",
+            "The share of reads that rounds did not check, because a collector wrote to their tables unseen or uses "
+            "the write ids of another one; and which collectors and tables these are, per second.",
             [
                 Query(
                     f"sum(rate(mussurana_claimed_reads_total{AT}[$__rate_interval])) / "
                     f"sum(rate(mussurana_reads_total{AT}[$__rate_interval]))",
                     "share",
                 ),
-                Query(rate("mussurana_tainted_reads_total", "collector", "table"), "{{collector}}: {{table}}"),
+                Query(rate("mussurana_tainted_reads_total", "collector, table"), "{{collector}}: {{table}}"),
             ],
             "short",
         ),

@@ -14,13 +14,15 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mussurana.verifier.daemon.files import size_bytes
-from mussurana.verifier.daemon.journal import Round
 from mussurana.verifier.daemon.log import START
 from mussurana.verifier.rounds.alarms import AlarmChange
 from mussurana.wire.segments import Appender, Position, Record, read_from, segment_numbers
+
+if TYPE_CHECKING:
+    from mussurana.verifier.daemon.journal import Round
 
 SEGMENT_BYTES_MAX = 1 << 20
 BYTES_KEPT_MAX = 64 << 20
