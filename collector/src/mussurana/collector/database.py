@@ -14,7 +14,7 @@ from mussurana.collector.sql.plans import Plans
 
 _catalogs = CatalogCache()
 _plans: dict[Hashable, Plans] = {}
-_connections: WeakSet[Connection] = WeakSet()
+_connections: WeakSet[CatalogReader] = WeakSet()
 _looked_seconds = 0.0
 
 LOOK_AGAIN_SECONDS = 1.0
@@ -44,13 +44,13 @@ def plans_from(
     return plans
 
 
-class Connection(Protocol):
+class CatalogReader(Protocol):
     """What reads a catalog when it is between two transactions, and not before this time."""
 
     renew_ns: int
 
 
-def watch_schema(connection: Connection) -> None:
+def watch_schema(connection: CatalogReader) -> None:
     """Have `look_again` reach a connection, for as long as it is there."""
     _connections.add(connection)
 
