@@ -10,7 +10,7 @@ from functools import cache
 from tests.tidy.trees import ROOT, nodes, trees
 
 CLASS_NAMES_USED_TWICE = {
-    *("Batch", "Clock", "Collector", "Connection", "ConnectionMixin", "CursorMixin", "Found", "Handler", "Ingest"),
+    *("Batch", "Clock", "Collector", "ConnectionMixin", "CursorMixin", "Found", "Handler", "Ingest"),
     *("Journal", "Layout", "Link", "Metrics", "Names", "Progress", "Query", "Reader", "Refused", "Round", "Sender"),
     *("Sent", "Session", "Settings", "Source", "Step", "Target", "Watch", "Webhook", "Write", "_Transaction"),
 }
