@@ -134,10 +134,12 @@ def _transaction_lines(found: Counterexample, color: bool, width: int) -> list[s
         (cells(_access(o, width)) for ops in shown for o in ops if isinstance(o, ShownOperation)), default=0
     )
     lines: list[str] = []
-    for header, operations in zip(headers, shown, strict=True):
+    for transaction, header, operations in zip(found.transactions, headers, shown, strict=True):
         label, *rest = (pad(text, room) for text, room in zip(header, column_widths, strict=True))
         columns = [f"{_BOLD}{label}{_RESET}" if color else label, *(text for text in rest if text)]
         lines.append(("  " + "  ".join(columns)).rstrip())
+        if transaction.isolation:
+            lines.append(" " * _OPERATION_INDENT + f"ran at {transaction.isolation.lower()}")
         lines += [_operation_line(operation, access_width, width) for operation in operations]
     if clock.note:
         lines.append("  " + clock.note)
@@ -159,7 +161,6 @@ def _header_columns(transaction: ShownTransaction, clock: Clock, name_cells_max:
         elide(transaction.name, name_cells_max),
         clock.span(transaction),
         "" if transaction.status == "committed" else transaction.status,
-        transaction.isolation.lower(),
     ]
 
 
