@@ -17,7 +17,7 @@ from mussurana.verifier.history import History, Status
 from mussurana.verifier.rounds.level import LevelRounds
 from mussurana.verifier.rounds.limits import Limits
 from mussurana.verifier.rounds.machine import Verifier
-from mussurana.wire import segments
+from mussurana.wire import counter_of, segments, tag_of
 from mussurana.wire.history_pb2 import READ, Fragment, Hello, Upload
 from tests.rounds.schedule import Action, fragments, make_schedule
 from tests.rounds.world import STEP_NS, Event, World
@@ -88,7 +88,7 @@ class Run:
         return not self.again_late and "doubts told late" not in self.traits
 
     def _may_say(self, level: LevelRounds, one: str, rounds: str) -> bool:
-        if one == rounds or (one == "rejected" and rounds == "accepted" and looked_away(level)):
+        if one == rounds or (one == "rejected" and looked_away(level)):
             return True
         if self.is_same_evidence:
             return False
@@ -147,17 +147,14 @@ def run(case: Case) -> Run:
     done = Run(case, one, spool, [], machine, traits, +left_out, +left_out_of_spool)
     done.traits |= {settings.level for settings in case.settings} | set(done.one)
     found: list[set[str]] = [set() for _ in case.settings]
-    believed = Believed(case.world)
     for now_ns, (action, some) in enumerate(followed, start=1):
         if action.what == "deliver":
             for fragment in some:
                 machine.feed(case.world.collectors[action.collector].id, fragment, now_ns)
-                believed.feed(fragment)
         elif action.what == "crash":
             machine = Verifier.from_state(case.settings, case.limits, machine.state())
             done.traits.add("crash")
         else:
-            believed.step()
             for verdicts_so_far, outcome in zip(found, machine.step(now_ns, force=True), strict=True):
                 verdicts_so_far.add(outcome.verdict)
                 if outcome.forgotten:
@@ -167,7 +164,7 @@ def run(case: Case) -> Run:
             done.traits |= machine_traits(machine)
             if case.stops and all("rejected" in some for some in found):
                 break
-    done.machine, done.again_late = machine, believed.again_late
+    done.machine, done.again_late = machine, comes_again_late(case.world, followed)
     done.rounds = ["rejected" if "rejected" in s else "unknown" if "unknown" in s else "accepted" for s in found]
     return done
 
@@ -211,24 +208,27 @@ def counted_in(spool: History) -> Counter[str]:
     return Counter({names.get(each.what, each.what): each.count for each in ours})
 
 
-class Believed:
-    """Whether a version that comes again comes after a round in which it stood for the one that came first."""
+def comes_again_late(world: World, followed: list[tuple[Action, list[Fragment]]]) -> bool:
+    """Whether a version that comes again comes after a round that knew of it.
 
-    def __init__(self, world: World) -> None:
-        self.versions = set(world.doubts.instead.values())
-        self.fed: set[int] = set()  # those of which something was fed
-        self.believed: set[int] = set()
-        self.again_late = False
-
-    def feed(self, fragment: Fragment) -> None:
-        kinds = fragment.op_kind
-        versions = np.frombuffer(fragment.op_version, "<u8").tolist()
-        written = {version for kind, version in zip(kinds, versions, strict=True) if kind != READ} & self.versions
-        self.again_late |= bool(written & self.believed)
-        self.fed |= {*versions, *np.frombuffer(fragment.op_previous, "<u8").tolist()} & self.versions
-
-    def step(self) -> None:
-        self.believed |= self.fed
+    There it stood for the one that came first, or for none if it was called settled before anything came.
+    """
+    repeated = set(world.doubts.instead.values())
+    told: set[int] = set()  # those of which something was fed, or that were to come no more
+    believed: set[int] = set()
+    for action, some in followed:
+        for fragment in some:
+            versions = np.frombuffer(fragment.op_version, "<u8").tolist()
+            kinds = fragment.op_kind
+            written = {version for kind, version in zip(kinds, versions, strict=True) if kind != READ} & repeated
+            if written & believed:
+                return True
+            settled = {progress.tag: progress.settled for progress in fragment.write_ids}
+            told |= {*versions, *np.frombuffer(fragment.op_previous, "<u8").tolist()} & repeated
+            told |= {each for each in repeated if counter_of(each) < settled.get(tag_of(each), 0)}
+        if action.what == "step":
+            believed |= told
+    return False
 
 
 def world_traits(world: World) -> set[str]:

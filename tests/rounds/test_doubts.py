@@ -9,11 +9,11 @@ import pytest
 from mussurana.verifier import Rejected, Settings, Unknown, check
 from mussurana.verifier.formats import load
 from mussurana.verifier.formats.spool import AMBIGUOUS_KEYS, CLOCKS_SET_BACK, OTHER_TXNS, STRANGE_READS
-from mussurana.verifier.history import History
+from mussurana.verifier.history import History, Status
 from mussurana.verifier.rounds import machine
 from mussurana.verifier.rounds.fragments import BadFragment
 from mussurana.verifier.rounds.machine import Verifier
-from mussurana.wire import segments
+from mussurana.wire import FENCE_KEY, segments
 from mussurana.wire.history_pb2 import Coverage, Fragment, Hello, Upload
 from tests.rounds.feeding import Wire, key
 
@@ -138,6 +138,57 @@ def test_who_reads_a_version_twice_written_when_one_writer_is_forgotten_is_unkno
     both.feed("b", "0 x==a1")
     assert both.round().verdict == "unknown"
     assert isinstance(check(both.spool(), Settings("serializable")).verdict, Unknown)
+
+
+def forget(both: Both, *sessions: int) -> None:
+    """Have all sessions of a pass fences until what they did before is forgotten."""
+    for _ in range(2):
+        both.fence("a", *sessions * 3)
+        both.round()
+    retained = both.machine.levels[0].retained
+    assert (retained.key[(retained.status == Status.COMMITTED)[retained.op_txn]] == FENCE_KEY).all()
+
+
+def test_of_two_writers_of_a_version_none_is_believed_before_the_other_one_may_enter(tmp_path: Path) -> None:
+    both = Both("serializable", tmp_path)
+    both.feed("a", "0 x:=a1", "1 z==b7 x:=a1", "2 x==a1 y==0", settled=2)  # b7 has not arrived
+    assert both.round().txn_count == 0
+    both.feed("b", "0 z:=b7", settled=10)
+    assert both.round().verdict == "unknown"
+    assert isinstance(check(both.spool(), Settings("serializable")).verdict, Unknown)
+
+
+def test_who_contradicts_itself_is_rejected_whoever_wrote_what_it_saw(tmp_path: Path) -> None:
+    both = Both("serializable", tmp_path)
+    both.feed("a", "0 x:=a1<0", "1 x:=a1<a1")
+    both.round()
+    forget(both, 0, 1)
+    both.feed("a", "0 x:=a3 x:=a4<a1")
+    assert both.round().verdict == "rejected"
+    assert isinstance(check(both.spool(), Settings("serializable")).verdict, Rejected)
+
+
+def test_a_transaction_sees_its_own_write_also_under_the_name_of_a_forgotten_one(tmp_path: Path) -> None:
+    both = Both("serializable", tmp_path)
+    both.feed("a", "0 x:=a1<0")
+    both.fence("a", 0, 1)
+    both.feed("a", "1 x:=a1<a1 x:=a2<a1")
+    both.fence("a", 0)
+    for _ in range(2):
+        assert both.round().verdict == "accepted"
+    assert both.retained == 2  # the second writer, and the last fence
+    assert not isinstance(check(both.spool(), Settings("serializable")).verdict, Rejected)
+
+
+@pytest.mark.parametrize("other", ["1! x:=a1", "1 x:=a1<a1 x:=a2<a1"])
+def test_a_write_that_nobody_can_have_left_behind_raises_no_doubt(other: str, tmp_path: Path) -> None:
+    both = Both("serializable", tmp_path)
+    both.feed("a", "0 x:=a1", other)
+    both.round()
+    forget(both, 0, 1)
+    both.feed("a", "0 y==0 x==a1")
+    verdict = check(both.spool(), Settings("serializable")).verdict
+    assert both.round().verdict == type(verdict).__name__.lower() != "unknown"
 
 
 @pytest.mark.parametrize("level", ["strict-serializable", "strong-si"])

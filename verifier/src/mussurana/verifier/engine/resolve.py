@@ -231,6 +231,7 @@ def resolve_reads(
 ):  # fmt: skip
     """Resolve the external reads of every transaction in effect, and let in-doubt writers that were seen take effect.
 
+    Pre:  what[op] is AMBIGUOUS where nobody can tell whose write the operation saw, else 0.
     Post: for each operation with seen_op of a transaction in effect, what[op] is RESOLVED (writer_op[op] is the
           write, -1 for the initial version), AMBIGUOUS, or an anomaly (writer_op[op] shows it). For lists
           element_writer holds the write of each outside element, and -2 for the elements that are the reader's own.
@@ -247,6 +248,8 @@ def resolve_reads(
         depth -= 1
         txn = stack[depth]
         for op in range(op_start[txn], op_start[txn + 1]):
+            if what[op] == AMBIGUOUS:
+                continue
             if seen_op[op] == 1:
                 v = value[op] if kind[op] == READ else previous[op]
                 if v == INITIAL:
@@ -312,10 +315,11 @@ def resolve_reads(
                     writer_op[op] = before
 
 
-def resolve(history: History, split: bool) -> Resolved:
+def resolve(history: History, split: bool, doubtful: Ints | None = None) -> Resolved:
     """Find readers and writers, for levels that tell begins from commits or for the others.
 
-    Anything in `impossible` means that the history is rejected at all of them.
+    Anything in `impossible` means that the history is rejected at all of them. `doubtful` are operations that saw what
+    several transactions wrote although the history does not show them all.
     """
     op_count = history.op_count
     key_count = max(len(history.key_names), int(history.key.max(initial=-1)) + 1)
@@ -330,6 +334,8 @@ def resolve(history: History, split: bool) -> Resolved:
         history.list_start, history.list_value, key_count, split, seen_op, first_in_txn, final, new_row, bad,
     )  # fmt: skip
     op_txn = np.repeat(np.arange(history.txn_count), np.diff(history.op_start))
+    if doubtful is not None:
+        what[doubtful[seen_op[doubtful] != 0]] = AMBIGUOUS
     in_effect = np.zeros(history.txn_count, np.uint8)
     seen_by = np.full(history.txn_count, NOBODY, np.int32)
     writer_op = np.full(op_count, -1, np.int64)

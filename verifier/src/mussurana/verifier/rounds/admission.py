@@ -182,6 +182,8 @@ class Admission:
 def blocked_by(pool: Batch, late: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     """Which transactions have to wait, given the operations that saw something late.
 
+    Of several that wrote one version none enters before the others: who saw it may have seen any of them.
+
     Pre: transactions of one session are in session order.
     """
     blocked = np.zeros(len(pool), bool)
@@ -199,6 +201,6 @@ def blocked_by(pool: Batch, late: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_
         blocked |= place > first[session]
         missing = pool.version[is_write & blocked[op_txn]]
         active = (pool.status != ABORTED)[op_txn]
-        blocked[op_txn[active & np.isin(seen, missing)]] = True
+        blocked[op_txn[active & (np.isin(seen, missing) | (is_write & np.isin(pool.version, missing)))]] = True
         if int(np.count_nonzero(blocked)) == before:
             return blocked

@@ -128,22 +128,29 @@ class LevelRounds:
         self._note_again(batch, again, outcome)
         while True:
             started = perf_counter()
-            batch = self._without_forgotten_writers(batch, outcome)
             all_lost = LostVersions(lost.start, lost.end)
             all_lost.add(self.lost.start, self.lost.end)
             batch = self._without_contested(batch, outcome)
             window = make_window(
-                batch, self.past, self.table, self.border, all_lost, list(self.real_key), self.names, horizons
+                batch,
+                self.past,
+                self.table,
+                self.border,
+                all_lost,
+                list(self.real_key),
+                self.names,
+                horizons,
+                self.repeated,
             )
             self.unchecked_reads += window.unchecked_reads
-            resolved = resolve(window.history, self.level.split)
+            resolved = resolve(window.history, self.level.split, window.doubtful)
             seconds["build"] += perf_counter() - started
             if resolved.impossible:
                 bad, unseen = self._impossible(window, resolved, outcome)
                 self.unchecked_reads += int(np.count_nonzero(unseen))
                 batch = self._set_aside(window.batch.without_reads(unseen), bad)
             elif len(resolved.ambiguous):
-                batch = self._without_repeated(window.batch, _like(window.batch, resolved.ambiguous), outcome)
+                batch = self._without_ambiguous(window, resolved.ambiguous, outcome)
             else:
                 decision = self._decide(resolved, outcome)
                 if not decision.refused:
@@ -259,7 +266,8 @@ class LevelRounds:
         if len(again):
             is_live = (batch.kind == Kind.WRITE) & (batch.status != ABORTED)[batch.op_txn]
             again = np.intersect1d(again, batch.version[is_live])
-            late = np.setdiff1d(again, _written_twice(batch, with_aborted=True))
+            late = np.setdiff1d(again, _written_twice(batch, of_all=True))
+            late = late[~self.repeated.has(late)]
             self.repeated.add(late, late + 1)
             outcome.repeated += len(late)
             self.repeated_reads += len(late)
@@ -269,27 +277,22 @@ class LevelRounds:
         forgotten = np.setdiff1d(_written_twice(batch), _written_twice(self.retained))
         self.repeated.add(forgotten, forgotten + 1)
 
-    def _without_forgotten_writers(self, batch: Batch, outcome: Round) -> Batch:
-        """Leave out reads of versions of several writers of whom one is forgotten.
+    def _without_ambiguous(self, window: Window, ops: Ints, outcome: Round) -> Batch:
+        """Leave out what these operations saw, whose writer nobody can tell, and count it.
 
-        Who wrote such a version and reads it may see its own or the other's. That is nobody's doubt and not counted.
+        A transaction that wrote such a version itself saw the other writer's. If that one is forgotten, nobody can tell
+        its place any more, but a check of everything has no doubt whom the transaction saw; so it is not counted.
         """
-        seen = batch.seen
-        saw = self.repeated.has(seen)
-        if not saw.any():
-            return batch
-        op_txn, others = batch.op_txn, saw.copy()
-        for op in np.flatnonzero(saw).tolist():
+        batch, op_txn = window.batch, window.batch.op_txn
+        counted = np.zeros(len(batch.kind), bool)
+        counted[ops] = True
+        for op in np.intersect1d(ops, window.doubtful).tolist():
             own = slice(batch.op_start[op_txn[op]], batch.op_start[op_txn[op] + 1])
-            others[op] = seen[op] not in batch.version[own][batch.kind[own] == Kind.WRITE]
-        return self._without_repeated(batch, others, outcome, saw)
-
-    def _without_repeated(self, batch: Batch, counted: Flags, outcome: Round, unseen: Flags | None = None) -> Batch:
-        """Leave out reads of versions that several transactions wrote: those that count, or these."""
+            counted[op] = batch.seen[op] not in batch.version[own][batch.kind[own] == Kind.WRITE]
         count = int(np.count_nonzero(counted))
         outcome.repeated += count
         self.repeated_reads += count
-        return batch.without_reads(counted if unseen is None else unseen)
+        return batch.without_reads(_like(batch, ops))
 
     # Violations
 
@@ -577,10 +580,15 @@ class LevelRounds:
         return some.select_ops(np.zeros(len(some.kind), bool))
 
 
-def _written_twice(batch: Batch, with_aborted: bool = False) -> Ints:
-    """The versions that more than one transaction wrote to the same key, as a rule without those rolled back."""
+def _written_twice(batch: Batch, of_all: bool = False) -> Ints:
+    """The versions that more than one transaction left behind on the same key, or wrote there at all."""
     op_txn = batch.op_txn
-    ops = np.flatnonzero((batch.kind == Kind.WRITE) & (with_aborted | (batch.status != ABORTED))[op_txn])
+    ops = np.flatnonzero(batch.kind == Kind.WRITE)
+    if not of_all:
+        ops = ops[(batch.status != ABORTED)[op_txn[ops]]]
+        ops = ops[np.lexsort((ops, batch.key[ops], op_txn[ops]))]
+        next_on_key = (np.diff(op_txn[ops]) == 0) & (np.diff(batch.key[ops]) == 0)
+        ops = ops[~np.append(next_on_key, np.zeros(min(1, len(ops)), bool))]
     writes = np.unique(np.stack([batch.version[ops], batch.key[ops], op_txn[ops]]), axis=1)
     same = (writes[:2, 1:] == writes[:2, :-1]).all(axis=0)
     twice: Ints = np.unique(writes[0, 1:][same])

@@ -52,6 +52,7 @@ class Window:
     keys: Ints  # the wire's names of the history's keys
     history: History
     unchecked_reads: int  # of versions that are lost
+    doubtful: Ints  # operations that saw a version of several writers, of whom one is forgotten
 
 
 def make_window(
@@ -63,8 +64,12 @@ def make_window(
     closed: list[int],
     names: Names,
     horizons: tuple[int, ...] = (),
+    repeated: LostVersions | None = None,
 ) -> Window:
-    """`closed` are the keys that stand for closed ones; see `LevelRounds._closed`. `horizons`: see `is_from_before`."""
+    """`closed` are the keys that stand for closed ones; see `LevelRounds._closed`. `horizons`: see `is_from_before`.
+
+    `repeated` are versions that several transactions wrote of whom one is forgotten.
+    """
     unchecked = 0
     batch = link(batch, border, lost)
     if len(lost):
@@ -76,11 +81,16 @@ def make_window(
     current = initial[key]
     initial[np.isin(keys, closed)] = PAST_VERSION
     is_read = batch.kind == Kind.READ
+    not_initial = _own_again(batch, current)
+    doubtful = np.zeros(0, np.int64)
+    if repeated:
+        doubtful = np.flatnonzero(repeated.has(batch.seen))
+        not_initial[doubtful] = True
 
     def as_value(version: Ints) -> Ints:
         initial = (version == current) | (version == PAST_VERSION)
         initial |= (current == BEFORE_RECORDING) & is_from_before(version, horizons)
-        return np.where(initial, INITIAL, version)
+        return np.where(initial & ~not_initial, INITIAL, version)
 
     def statement(op: int) -> str:
         txn = int(np.searchsorted(batch.op_start, op, side="right")) - 1
@@ -109,7 +119,17 @@ def make_window(
         statements=Named(range(len(batch.kind)), statement),
         past=past,
     )
-    return Window(batch, past, keys, history, unchecked)
+    return Window(batch, past, keys, history, unchecked, doubtful)
+
+
+def _own_again(batch: Batch, current: Ints) -> Flags:
+    """The operations that saw their own transaction's write where it has the name of the version before the window."""
+    own, op_txn = np.zeros(len(batch.kind), bool), batch.op_txn
+    again = np.flatnonzero((batch.kind == Kind.WRITE) & (batch.version == current))
+    for write in again.tolist():
+        rest = np.arange(write + 1, batch.op_start[op_txn[write] + 1])
+        own[rest[(batch.key[rest] == batch.key[write]) & (batch.seen[rest] == batch.version[write])]] = True
+    return own
 
 
 def lost_ops(batch: Batch, lost: LostVersions) -> Flags:
