@@ -148,7 +148,8 @@ def counters() -> dict[str, float]:
 
     totals: dict[str, float] = {}
     for found in list(recorder._recorders):
-        found.flush(FLUSH_SECONDS_MAX)
+        if not found.is_closed:  # a closed one records nothing any more, and its verifier may be gone
+            found.flush(FLUSH_SECONDS_MAX)
         for name, value in found.metrics.values().items():
             totals[name] = totals.get(name, 0) + value
     return totals
