@@ -292,3 +292,19 @@ def test_two_collectors_that_drew_one_tag_accuse_nobody(tmp_path: Path) -> None:
     assert both.machine.gauges().clashing_tags == 1
     assert not isinstance(check(both.spool(), Settings("serializable")).verdict, Rejected)
     assert both.left_out()[OTHER_TXNS] == 1
+
+
+def test_a_fence_that_saw_another_one_twice_written_does_not_keep_a_round_from_its_end() -> None:
+    """What it saw is left out, and its epoch must not bring that back: the next pass would leave it out again."""
+    wire = Wire("serializable")
+    for counter in (1, 2, 3):
+        wire.feed(
+            "a",
+            f"0 f:=a{counter}<{f'a{counter - 1}' if counter > 1 else 0}#{counter}",
+            settled=counter + 1,
+            drawn=counter + 1,
+        )
+    assert wire.round().verdict == "accepted"
+    wire.feed("a", "1 f:=a2<a3#4", "0 f:=a4<a2#5", settled=5, drawn=5)
+    outcome = wire.round()
+    assert (outcome.verdict, outcome.failure) == ("unknown", "")

@@ -36,7 +36,7 @@ class Feeder:
         self._gaps = gaps or Gaps()
 
     def feed(self, entry: Entry) -> Fragment | None:
-        """Returns the fragment, if it was a new one."""
+        """Returns the fragment, if it was a new one and the machine took it."""
         if entry.kind == RESUMED:
             self.machine.resume(entry.received_ns)
             return None
@@ -56,9 +56,11 @@ class Feeder:
         if entry.sequence > expected:
             self._lose(entry, expected, entry.sequence - 1, "damaged in the verifier's log", "damaged")
         fragment = Fragment()
+        is_taken = False
         try:
             fragment.ParseFromString(entry.content)
             self.machine.feed(entry.collector, fragment, entry.received_ns)
+            is_taken = True
         except (BadFragment, DecodeError) as error:
             self._lose(entry, entry.sequence, entry.sequence, f"not understood: {error}", "not understood")
             self._refuse(entry.collector, str(error))
@@ -69,7 +71,7 @@ class Feeder:
                 self._note(entry, "declared", declared.reason, txns=declared.txn_count)
             self._metrics.count_reports(entry.collector, fragment)
         self.fed.note(entry.collector, entry.sequence, entry.received_ns)
-        return fragment
+        return fragment if is_taken else None  # of what was not taken no verdict will come
 
     def lose_all_before(self, sequences: Sequences, reason: str = "before the verifier's log begins") -> None:
         """For a log whose beginning is gone and no checkpoint that knows it: all that it held is a gap."""

@@ -40,6 +40,10 @@ FAILURES_MAX = 3
 """Rounds in a row that end with an error before they go on without what they were to check. One may be for want of
 memory, and the next one finds some; an error in the program comes back each time."""
 
+PASSES_MAX = 1_000
+"""Of a round. Each leaves out all that is wrong in one way, and after some violations all that is on cycles, so a few
+do. More are an error in the program, and a round with an error ends."""
+
 ROUND_STATE = (
     *("retained", "past", "border", "unchecked_reads", "budget", "forgot_anything", "memory_ns", "left_out_txns"),
     *("failures", "contested_reads", "repeated_reads"),
@@ -126,7 +130,11 @@ class LevelRounds:
         self.left_out_txns += int(np.count_nonzero(too_old))
         batch = Batch.join([self.retained, self._set_aside(new, too_old) if too_old.any() else new])
         self._note_again(batch, again, outcome)
+        passes = 0
         while True:
+            passes += 1
+            if passes > PASSES_MAX:
+                raise RuntimeError(f"{PASSES_MAX:,} passes, and each left something out")
             started = perf_counter()
             all_lost = LostVersions(lost.start, lost.end)
             all_lost.add(self.lost.start, self.lost.end)
