@@ -128,8 +128,8 @@ def as_if_it_wrote(right: Any) -> Any:
 
 
 def linked_once(right: Any) -> Any:
-    def wrong(batch: Batch, border: Border, lost: LostVersions) -> Batch:
-        linked: Batch = right(batch, border, lost)
+    def wrong(batch: Batch, border: Border, lost: LostVersions, repeated: LostVersions) -> Batch:
+        linked: Batch = right(batch, border, lost, repeated)
         stays = (batch.seen != NO_VALUE) & ~lost.has(batch.seen)
         return replace(
             linked,
@@ -259,9 +259,9 @@ MUTATIONS = [
              (), partial(scenes.test_a_late_fence_after_a_gap_is_no_alarm_whatever_the_clocks_say, "serializable")),
     Mutation("a fence that only reads proves nothing if what it saw is old", Verifier, "_is_before", as_if_it_wrote, (),
              scenes.test_a_session_that_rested_and_read_an_old_fence_has_proved_nothing),
-    Mutation("fences are linked across lost ones", window, "link", lambda right: lambda batch, border, lost: batch, (),
+    Mutation("fences are linked across lost ones", level, "link", lambda right: lambda batch, *rest: batch, (),
              partial(scenes.test_a_gap_with_a_fence_in_it_blinds_nobody, "serializable", False)),
-    Mutation("a fence that arrives late finds its place", window, "link", linked_once, (),
+    Mutation("a fence that arrives late finds its place", level, "link", linked_once, (),
              scenes.test_a_late_fence_of_an_open_session_finds_its_place_between_two_others),
     Mutation("a new fence row begins everything anew", Verifier, "_begin_anew", constant(None), (),
              partial(scenes.test_a_new_fence_row_is_no_alarm_and_all_begins_anew, "serializable", "7:")),

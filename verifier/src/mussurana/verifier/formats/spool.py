@@ -138,7 +138,7 @@ class Reader:
             self.left_out[reason.replace("reads of", "replaced")] += int(np.count_nonzero(replaced))
         names = Names(self._key_name, self._session_names(batch).__getitem__, str, machine.statement, machine.known_key)
         horizons = machine.admission.progress.horizons
-        window = make_window(batch.without_reads(late | moved), 0, VersionTable(), Border(), lost, [], names, horizons)
+        window = make_window(batch.without_reads(late | moved), 0, VersionTable(), lost, [], names, horizons)
         history = window.history
         return replace(
             history,

@@ -21,7 +21,7 @@ from mussurana.verifier.history import UNKNOWN_TIME, Ints, Kind, ranges
 from mussurana.verifier.levels import LEVELS
 from mussurana.verifier.rounds.batch import ABORTED, COMMITTED, IN_DOUBT, PAST_VERSION, Batch
 from mussurana.verifier.rounds.failure import ERROR
-from mussurana.verifier.rounds.fences import UNKNOWN_EPOCH, Border, Fences, with_epochs
+from mussurana.verifier.rounds.fences import UNKNOWN_EPOCH, Border, Fences, link, with_epochs
 from mussurana.verifier.rounds.forget import Flags, Past, find_past, reach, stable
 from mussurana.verifier.rounds.forget_by_time import find_past_by_time
 from mussurana.verifier.rounds.limits import Limits
@@ -131,6 +131,9 @@ class LevelRounds:
         batch = Batch.join([self.retained, self._set_aside(new, too_old) if too_old.any() else new])
         self._note_again(batch, again, outcome)
         passes = 0
+        # Fences are linked once, and again where transactions go, of which there is an end: a link that was taken away
+        # because nobody can tell who wrote what it saw must not come back.
+        is_linked = False
         while True:
             passes += 1
             if passes > PASSES_MAX:
@@ -138,12 +141,13 @@ class LevelRounds:
             started = perf_counter()
             all_lost = LostVersions(lost.start, lost.end)
             all_lost.add(self.lost.start, self.lost.end)
+            if not is_linked:
+                batch, is_linked = link(batch, self.border, all_lost, self.repeated), True
             batch = self._without_contested(batch, outcome)
             window = make_window(
                 batch,
                 self.past,
                 self.table,
-                self.border,
                 all_lost,
                 list(self.real_key),
                 self.names,
@@ -157,6 +161,7 @@ class LevelRounds:
                 bad, unseen = self._impossible(window, resolved, outcome)
                 self.unchecked_reads += int(np.count_nonzero(unseen))
                 batch = self._set_aside(window.batch.without_reads(unseen), bad)
+                is_linked = not bad.any()
             elif len(resolved.ambiguous):
                 batch = self._without_ambiguous(window, resolved.ambiguous, outcome)
             else:
@@ -164,6 +169,7 @@ class LevelRounds:
                 if not decision.refused:
                     break
                 batch = self._set_aside(window.batch, self._refused(window, resolved, decision, outcome))
+                is_linked = False
         started = perf_counter()
         if decision.gave_up:
             self.budget += 1

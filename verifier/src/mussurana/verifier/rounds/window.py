@@ -14,7 +14,7 @@ import numpy as np
 
 from mussurana.verifier.history import INITIAL, NO_VALUE, History, Ints, Kind, Named
 from mussurana.verifier.rounds.batch import PAST_VERSION, Batch
-from mussurana.verifier.rounds.fences import UNKNOWN_EPOCH, Border, link
+from mussurana.verifier.rounds.fences import UNKNOWN_EPOCH
 from mussurana.verifier.rounds.lost import LostVersions
 from mussurana.verifier.rounds.table import VersionTable
 from mussurana.verifier.rounds.xids import Flags, is_from_before
@@ -59,19 +59,18 @@ def make_window(
     batch: Batch,
     past: int,
     table: VersionTable,
-    border: Border,
     lost: LostVersions,
     closed: list[int],
     names: Names,
     horizons: tuple[int, ...] = (),
     repeated: LostVersions | None = None,
 ) -> Window:
-    """`closed` are the keys that stand for closed ones; see `LevelRounds._closed`. `horizons`: see `is_from_before`.
+    """Pre: the fences of the batch are linked.
 
+    `closed` are the keys that stand for closed ones; see `LevelRounds._closed`. `horizons`: see `is_from_before`.
     `repeated` are versions that several transactions wrote of whom one is forgotten.
     """
     unchecked = 0
-    batch = link(batch, border, lost, repeated)
     if len(lost):
         is_lost = lost_ops(batch, lost)
         unchecked = int(np.count_nonzero(is_lost))
