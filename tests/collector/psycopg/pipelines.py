@@ -346,7 +346,7 @@ def compare_many(database: Database, spool: Path, seeds: range, by_xmin: bool) -
             for seed in seeds:
                 forget_all()
                 compare(database, other, made, seed)
-            for seed in seeds[:: len(seeds) // 4 or 1]:
+            for seed in seeds:  # what is recorded when answers come as they like
                 run_sync(made.connect(), seed, is_paced=False)
             assert made.failures == 0
             verdict = made.verdict()

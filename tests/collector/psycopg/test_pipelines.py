@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,45 @@ def test_a_pipeline_that_goes_on_after_wrong_parameters_is_committed(database: D
                 connection.cursor().executemany("UPDATE events SET n = %s WHERE id = %s", [(1, 1), (1,)])
             pipeline.sync()
         assert connection.execute("SELECT id, n FROM events").fetchone() == (1, 1)
+        connection.close()
+        assert isinstance(made.verdict(), Accepted)
+
+
+def test_a_begin_that_never_ran_goes_on_with_nothing(database: Database, tmp_path: Path) -> None:
+    """It was sent before it was known that what it should go on with had failed. A later COMMIT is of nothing."""
+    adopt(database, *TABLE, "INSERT INTO events VALUES (1, 1)")
+    with recording(database, tmp_path) as made, made.connect(autocommit=True) as connection:
+        with pytest.raises(psycopg.Error), connection.pipeline():
+            connection.execute("UPDATE events SET n = 2")
+            connection.execute("SAVEPOINT s")  # refused: there is no transaction block yet
+            connection.execute("BEGIN")
+        connection.execute("COMMIT")
+        connection.execute("UPDATE events SET n = n + 1")
+        assert connection.execute("SELECT n FROM events").fetchone() == (2,)
+        connection.close()
+        assert isinstance(made.verdict(), Accepted)
+
+
+@pytest.mark.parametrize("begin", [False, True])
+def test_a_statement_after_an_unanswered_sync_is_no_part_of_what_failed_before(
+    database: Database, tmp_path: Path, begin: bool
+) -> None:
+    """An error is raised before the answer to a sync is read, and the application goes on."""
+    adopt(database, *TABLE, "INSERT INTO events VALUES (1, 1)")
+    with recording(database, tmp_path) as made, made.connect(autocommit=True) as connection:
+        with connection.pipeline():
+            connection.execute("UPDATE events SET n = 5")
+            connection.execute("SELECT 1 / 0")
+            connection.pgconn.send_flush_request()
+            connection.pgconn.flush()
+            time.sleep(0.1)  # the answer is there
+            with pytest.raises(psycopg.Error), connection.pipeline():
+                pass  # its end is a sync
+            if begin:
+                connection.execute("BEGIN")
+            connection.execute("INSERT INTO events VALUES (2, 2)")
+        connection.execute("COMMIT")
+        assert connection.execute("SELECT id, n FROM events ORDER BY id").fetchall() == [(1, 1), (2, 2)]
         connection.close()
         assert isinstance(made.verdict(), Accepted)
 

@@ -94,6 +94,9 @@ class PipelineMixin:
     def _enqueue_sync(self: Any) -> None:
         super()._enqueue_sync()  # type: ignore[misc]
         self.result_queue[-1] = _SYNC
+        watch: Watch | None = self._conn._mussurana
+        if watch is not None:
+            watch.syncs_sent += 1
 
     def _communicate_gen(self: Any) -> PGen:
         return self._mussurana_follow(super()._communicate_gen())  # type: ignore[misc, no-any-return]

@@ -114,6 +114,8 @@ class Watch:
         self.commit_sent = False
         self.implicit = False  # the transaction is a statement's own, or that of a pipeline
         self.implicit_failed = False
+        self.syncs_sent = self.syncs_answered = 0  # of a pipeline; each ends the transaction if that is implicit
+        self.syncs_before = 0  # those sent before the transaction began, which say nothing about it
         self.out_of_step = False  # psycopg takes answers for those to other statements
         self.streamed = False  # rows came one by one, and a pipeline would go on so
         watch_schema(self)
@@ -499,10 +501,13 @@ class Watch:
     def begin_implicit(self) -> None:
         """A statement, or a pipeline, that is a transaction of its own."""
         transactions = self.transactions
+        if self.implicit and self.syncs_sent > self.syncs_before:
+            self.abandon()  # the answer to the sync that ends it is still to come
         if transactions is not None and transactions.txn is None:
             transactions.begin()
             self.implicit = True
             self.implicit_failed = False
+            self.syncs_before = self.syncs_sent
 
     def end_implicit(self, committed: bool) -> None:
         self.implicit = False
@@ -594,10 +599,14 @@ class Watch:
         transactions = self.transactions
         if transactions is None:
             return
+        if self.implicit and self.syncs_sent > self.syncs_before:
+            self.abandon()  # as in `begin_implicit`
         goes_on = control.what == BEGIN and self.implicit
         if goes_on:
             self.implicit = False  # what ran in a pipeline so far belongs to it
         else:
+            if control.what == BEGIN:
+                self.syncs_before = self.syncs_sent
             transactions.before(control, self.pgconn.transaction_status != IDLE)
         if control.what not in (BEGIN, COMMIT, ROLLBACK) or self.pgconn.pipeline_status != OFF:
             transactions.only_reads = False  # in a pipeline it may have begun before, with what is not recorded
@@ -659,11 +668,21 @@ class Watch:
             transactions.end(ABORTED)
 
     def synced(self) -> None:
-        """A pipeline came to a point where what was implicit in it has ended."""
+        """A pipeline came to a point where what was implicit in it before has ended."""
+        self.syncs_answered += 1
+        transactions, status = self.transactions, self.pgconn.transaction_status
         if self.out_of_step:
             self.abandon()
-        elif self.implicit and self.pgconn.transaction_status != INTRANS:
+        elif self.syncs_answered <= self.syncs_before:
+            return  # what is open began after it
+        elif self.implicit and status != INTRANS:
             self.end_implicit(not self.implicit_failed)
+        elif status == IDLE and transactions is not None and transactions.txn is not None:
+            # A BEGIN was to go on with what was implicit, and never ran because something before it had failed.
+            if self.implicit_failed:
+                transactions.end(ABORTED)
+            else:
+                self.abandon()
 
     def pipeline_failed(self, error: BaseException) -> None:
         """A pipeline could not prepare a statement, or could not commit where it synced.
@@ -688,7 +707,8 @@ class Watch:
             self.failed()
 
     def in_step_again(self) -> None:
-        """The pipeline in which that happened is over, and all answers have come."""
+        """A pipeline is over, and all answers have come."""
+        self.syncs_sent = self.syncs_answered = self.syncs_before = 0
         try:
             if self.out_of_step:
                 self.abandon()
