@@ -24,7 +24,8 @@ FIRST_EPOCH_SQLITE = f"(strftime('%s', 'now') - {ERA_BEGIN_SECONDS}) << {EPOCH_B
 IDENTIFY = """DO $$BEGIN EXECUTE (
   SELECT format('COMMENT ON COLUMN %s.{column} IS %L', '{place}', 'mussurana ' || json_build_object(
     'keys', '{name}', 'table', s.system_identifier || '/' || d.oid || '/' || k.conrelid || '(' || string_agg(
-      a.attnum || ' ' || {kind}, ',' ORDER BY n.place) || ')'))
+      a.attnum || ' ' || {kind} || CASE WHEN a.attgenerated = '' THEN '' ELSE ' ' || (SELECT md5(e.adbin::text)
+        FROM pg_attrdef e WHERE e.adrelid = a.attrelid AND e.adnum = a.attnum) END, ',' ORDER BY n.place) || ')'))
   FROM pg_control_system() s, pg_database d, pg_constraint k, unnest(k.conkey) WITH ORDINALITY n (number, place),
     pg_attribute a, LATERAL format_type(a.atttypid, NULL) f (kind)
   WHERE d.datname = current_database() AND k.conrelid = CAST('{place}' AS regclass) AND k.contype = 'p'

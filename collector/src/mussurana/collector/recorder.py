@@ -142,6 +142,7 @@ class Txn:
         "rows",
         "session",
         "status",
+        "unsettled",
     )
 
     def __init__(self, session: SessionInfo, floor: int) -> None:
@@ -157,6 +158,7 @@ class Txn:
         self.observations: list[Observation] = []
         self.rolled_back: list[tuple[int, int]] = []  # observations first .. end that a savepoint took back
         self.caught_up: Columns | None = None  # what those said that were asked before it ended
+        self.unsettled: set[int] = set()  # of these, keys that two rows may have (unsettled.py)
         self.extracted: Extracted | None = None  # if somebody has needed it already,
         self.extracted_from: list[Observation] | None = None  # out of these
         self.journaled: Place | None = None
