@@ -12,6 +12,7 @@ from typing import Any
 
 from mussurana.collector.catalog import FENCE_TABLE, HIDDEN_COLUMNS, PREVIOUS_WID, WID, Catalog, Table, key_space
 from mussurana.collector.hidden_writes import WRITES, effects
+from mussurana.collector.row_triggers import DELETE, UPDATE, RowTriggers
 
 # A number that changes with the schema; cheap enough to ask for before every transaction.
 SCHEMA_VERSION_QUERY = "PRAGMA schema_version"
@@ -28,6 +29,8 @@ FROM main.sqlite_schema m, pragma_foreign_key_list(m.name) k WHERE m.type = 'tab
 _ACTIONS = ("CASCADE", "SET NULL", "SET DEFAULT")
 _WORD = re.compile(r'"(?:[^"]|"")+"|\[[^]]+\]|`[^`]+`|\w+')
 _CONFLICT_REPLACE = re.compile(r"\bon\s+conflict\s+replace\b", re.IGNORECASE)
+_CONFLICT_IGNORE = re.compile(r"\bon\s+conflict\s+ignore\b", re.IGNORECASE)
+_RAISE_IGNORE = re.compile(r"\braise\s*\(\s*ignore\b", re.IGNORECASE)
 _VIRTUAL = re.compile(r"\s*create\s+virtual\b", re.IGNORECASE)
 
 Query = Callable[[str], Iterable[tuple[Any, ...]]]  # runs a statement on the connection at hand
@@ -56,6 +59,7 @@ def sqlite_catalog(query: Query, every_table: bool = False) -> Catalog:
         if kind == "table" and is_recorded(name.lower(), definition)
     }
     tainted, weakened = _reasons(query, relations, recorded, columns)
+    skipping = _skipping(relations, recorded)
     spelled = {name.lower(): name for kind, name, _, _ in relations["main"] if kind == "table"}
 
     def table(name: str) -> Table:
@@ -70,6 +74,7 @@ def sqlite_catalog(query: Query, every_table: bool = False) -> Catalog:
             weakened="; ".join(dict.fromkeys(weakened[name])),
             key_types=tuple(kind.lower() for _, _, kind in keys),
             key_space=key_space("main", name),
+            before=RowTriggers(frozenset({UPDATE, DELETE})) if name in skipping else RowTriggers(),
         )
 
     tables = {name: table(name) for name in sorted(recorded)}
@@ -130,6 +135,14 @@ def _reasons(
                 )
                 (weakened if harmless else tainted)[target].append(f"trigger {trigger} on {place} {WRITES[write.verb]}")
     return tainted, weakened
+
+
+def _skipping(relations: dict[str, list[tuple[Any, ...]]], recorded: dict[str, str]) -> set[str]:
+    """Tables whose triggers or constraints may have a row left as it is without a word."""
+    triggers = (row for found in relations.values() for row in found if row[0] == "trigger")
+    return {name for name, definition in recorded.items() if _CONFLICT_IGNORE.search(definition)} | {
+        place.lower() for _, _, place, definition in triggers if _RAISE_IGNORE.search(definition)
+    }
 
 
 def _words(text: str) -> set[str]:

@@ -95,6 +95,7 @@ class Watch:
         ((patience,),) = self.run("PRAGMA busy_timeout")
         isolation_level = self.connection.isolation_level
         txn = session.begin()
+        txn.isolation = transactions.default_isolation
         write_id = self.recorder.write_id()
         try:
             self.run("PRAGMA busy_timeout = 0")
