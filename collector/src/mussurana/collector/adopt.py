@@ -33,6 +33,11 @@ IDENTIFY = """DO $$BEGIN EXECUTE (
 """The comment that `identities` reads, made where it is run: a script may be run on another database than it was made
 for. Without a colon, which Alembic takes for the beginning of a parameter."""
 
+NUMBER_SQLITE = (
+    f"INSERT INTO {FENCE_TABLE} (id, epoch, {WID}) VALUES (2, random() & {(1 << 63) - 1}, NULL) ON CONFLICT DO NOTHING"
+)
+"""What tells an SQLite file from all others. PostgreSQL has such a number by itself."""
+
 ALEMBIC_TABLE = "alembic_version"
 
 
@@ -121,6 +126,9 @@ def plan(
         undo.append(f"DROP TABLE {fence}")
     elif anew or adopted.fence_in_force is None:
         statements.append(renew_fence(adopted))
+    if everything.version == 0 and not adopted.database[0]:
+        statements.append(NUMBER_SQLITE)
+        undo += [f"DELETE FROM {FENCE_TABLE} WHERE id = 2"] if adopted.fence else []
     if everything.version and not (adopted.fence and adopted.fence.is_identified):
         for table in adopted.tables.values():  # also those that were not asked for: they keep their names
             place = quoted_place(everything, table)

@@ -208,6 +208,7 @@ class _Reader:
             others=frozenset(
                 place for place, oid in self.places.items() if oid not in self.recorded and not self.bases.get(oid)
             ),
+            database=self._database(),
         )
 
     def _table(self, oid: int) -> Table:
@@ -250,6 +251,17 @@ class _Reader:
             plain = key_space(r["schema"], r["name"])
             made[oid] = identify(plain, current, r["comment"], is_new=is_marked and not r["comment"])
         return made
+
+    def _database(self) -> tuple[str, str]:
+        """Server and number. If the user may not ask for the server: as `adopt` wrote it down on one of the tables."""
+        server, number = self.answer["database"]
+        written = (self._written_server(oid) for oid in sorted(self.relations))
+        return server or next(filter(None, written), ""), str(number)
+
+    def _written_server(self, oid: int) -> str:
+        known = read_comment(self.relations[oid]["comment"])
+        server, _, table = known[1].partition("/") if known is not None else ("", "", "")
+        return server if table and self.identities[oid].current.partition("/")[2] == table else ""
 
     def _read_shape(self) -> None:
         """What the tables themselves are like."""

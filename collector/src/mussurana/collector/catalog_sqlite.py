@@ -25,6 +25,7 @@ _FOREIGN_KEYS = """
 SELECT m.name, k."table", k."from", k.on_update, k.on_delete
 FROM main.sqlite_schema m, pragma_foreign_key_list(m.name) k WHERE m.type = 'table'
 """
+_NUMBER = f"SELECT printf('%016x', epoch) FROM {FENCE_TABLE} WHERE id = 2"
 _ACTIONS = ("CASCADE", "SET NULL", "SET DEFAULT")
 _WORD = re.compile(r'"(?:[^"]|"")+"|\[[^]]+\]|`[^`]+`|\w+')
 _CONFLICT_REPLACE = re.compile(r"\bon\s+conflict\s+replace\b", re.IGNORECASE)
@@ -73,6 +74,7 @@ def sqlite_catalog(query: Query, every_table: bool = False) -> Catalog:
         )
 
     tables = {name: table(name) for name in sorted(recorded)}
+    has_fence = any(column == WID for column, _, _ in columns[FENCE_TABLE])
     views = {}
     for schema, found in relations.items():
         for kind, name, _, definition in found:
@@ -84,7 +86,7 @@ def sqlite_catalog(query: Query, every_table: bool = False) -> Catalog:
         tables={("main", name): found for name, found in tables.items()},
         search_path=("temp", *(schema.lower() for schema in schemas if schema != "temp")),
         version=0,
-        fence=table(FENCE_TABLE) if any(column == WID for column, _, _ in columns[FENCE_TABLE]) else None,
+        fence=table(FENCE_TABLE) if has_fence else None,
         views={place: bases for place, bases in views.items() if bases},
         others=frozenset(
             (schema.lower(), name.lower())
@@ -94,6 +96,7 @@ def sqlite_catalog(query: Query, every_table: bool = False) -> Catalog:
             and not (schema == "main" and name.lower() in recorded)
             and not views.get((schema.lower(), name.lower()))
         ),
+        database=(next((number for (number,) in (query(_NUMBER) if has_fence else ())), ""), ""),
     )
 
 
