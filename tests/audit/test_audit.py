@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tokenize
+import tracemalloc
 from dataclasses import replace
 from itertools import combinations, permutations
 from random import Random
@@ -14,7 +15,7 @@ from mussurana.verifier import audit as auditor
 from mussurana.verifier import check, conclusions
 from mussurana.verifier.audit import Audit, Rules, audit, refute, replay
 from mussurana.verifier.certificate import certificate
-from mussurana.verifier.history import NO_ROW, NO_VALUE, History, Kind, Status
+from mussurana.verifier.history import INITIAL, NO_ROW, NO_VALUE, History, HistoryBuilder, Kind, Status
 from mussurana.verifier.simulate import blindw
 from mussurana.verifier.verdict import Accepted, Rejected, Settings
 from tests.audit.forging import CHANGES, SERIAL, is_true, is_valid, upheld_forgery
@@ -273,6 +274,22 @@ def test_too_many_orders_end_without_an_answer(monkeypatch: pytest.MonkeyPatch) 
         audited = audit_counterexample(history, settings, [0, 1, 2, 3])
         assert audited.ok is None
         assert audited.message == "4 transactions have too many orders to try them all"
+
+
+@pytest.mark.parametrize("count", [conclusions.NAMED_MAX - 1, 20 * conclusions.NAMED_MAX])
+def test_a_counterexample_of_a_whole_history_costs_no_more_time_or_memory_than_there_is(count: int) -> None:
+    """What holds of each order of so many is gigabytes, and to ask each pair of them takes minutes."""
+    build = HistoryBuilder()
+    for number in range(count):
+        build.transaction(f"s{number}")
+        build.read("x", INITIAL)
+        build.write("x", number)
+    tracemalloc.start()
+    audited = audit_counterexample(build.finish(), Settings("serializable"), list(range(count)))
+    assert tracemalloc.get_traced_memory()[1] < 400 << 20
+    tracemalloc.stop()
+    assert audited.ok is None
+    assert audited.message == f"{count} transactions have too many orders to try them all"
 
 
 @pytest.mark.usefixtures("way")

@@ -68,6 +68,8 @@ VALID = certificate(result(rejected(0, 1), "serializable"), WRITE_SKEW)
         ({"session_order": 1}, "field session_order: expected true or false"),
         ({"clock_drift_ns": -1}, "field clock_drift_ns: expected a number of nanoseconds"),
         ({"clock_drift_ns": True}, "field clock_drift_ns"),
+        ({"clock_drift_ns": 10**400}, "field clock_drift_ns"),
+        ({"level": ["serializable"]}, "field level"),
         ({"history": None}, "field history"),
         ({"verdict": "maybe"}, "field verdict: expected accepted, rejected or unknown"),
         ({"verdict": "accepted"}, "field witness: expected a list of whole numbers"),
@@ -92,6 +94,8 @@ def test_a_spoilt_certificate_names_file_and_field(change: dict[str, Any], compl
         (b"{", "line 1, column 2: not JSON"),
         (b"[]", "not a certificate"),
         (b"\xff", "byte 0 is not UTF-8"),
+        (b"9" * 5_000, "too many digits"),
+        (b"[" * 100_000, "nested too deeply"),
     ],
 )
 def test_a_file_that_is_no_certificate_says_what_was_expected(

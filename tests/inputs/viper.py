@@ -25,7 +25,7 @@ def make(rng: Random) -> Files:
         at = rng.randrange(len(lines))
         try:
             txn = json.loads(lines[at])
-        except ValueError:
+        except (ValueError, RecursionError):
             txn = {"value": []}
         if isinstance(txn, dict) and isinstance(txn.get("value"), list) and rng.random() < 0.5:
             txn["value"].append(operation(rng))

@@ -19,7 +19,7 @@ from mussurana.collector.settings import Settings
 from mussurana.collector.sqlite_adapter import connect
 from mussurana.verifier.engine.check import check
 from mussurana.verifier.formats.spool import read
-from mussurana.verifier.history import History
+from mussurana.verifier.history import History, Isolation
 from mussurana.verifier.verdict import Accepted, Rejected
 from mussurana.verifier.verdict import Settings as CheckSettings
 from mussurana.wire import EPOCH_BITS, history_pb2
@@ -395,3 +395,43 @@ def test_a_table_that_was_renamed_swapped_or_copied_accuses_nobody(made: Recordi
         connection.close()
     verdict = check(made.history(), CheckSettings("serializable")).verdict
     assert isinstance(verdict, Rejected if violated else Accepted)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "CREATE TABLE a (id INTEGER PRIMARY KEY, v INT);"
+        "CREATE TRIGGER t BEFORE UPDATE ON a WHEN NEW.v > 5 BEGIN SELECT RAISE(IGNORE); END;"
+        "CREATE TRIGGER u BEFORE DELETE ON a BEGIN SELECT RAISE(IGNORE); END",
+        "CREATE TABLE a (id INTEGER PRIMARY KEY, v INT UNIQUE ON CONFLICT IGNORE)",
+    ],
+    ids=["trigger", "constraint"],
+)
+def test_a_row_that_is_left_as_it_is_without_a_word_is_not_absent(made: Recording, table: str) -> None:
+    with sqlite3.connect(made.path) as plain:
+        plain.executescript(f"{table}; INSERT INTO a VALUES (1, 6)")
+    plain.close()
+    assert main(["adopt", f"sqlite:///{made.path}"]) == 0
+    with made.connect() as connection:
+        connection.execute("INSERT INTO a VALUES (2, 2)")
+        connection.execute("SELECT * FROM a WHERE id = 2").fetchall()
+        connection.execute("UPDATE a SET v = 6 WHERE id = 2")
+        connection.commit()
+        if "TRIGGER" in table:
+            connection.execute("DELETE FROM a WHERE id = 2")
+            connection.commit()
+        assert connection.execute("SELECT * FROM a WHERE id = 2").fetchall() == [(2, 2)]
+    connection.close()
+    history = made.history()
+    assert isinstance(check(history, CheckSettings("serializable")).verdict, Accepted)
+    assert "a/2" in history.key_names
+
+
+def test_every_transaction_is_serializable(made: Recording) -> None:
+    for level in (None, "", "EXCLUSIVE"):
+        with made.connect(isolation_level=level) as connection:
+            connection.execute("UPDATE accounts SET balance = 5")
+            connection.execute("SELECT * FROM accounts").fetchall()
+        connection.close()
+    history = made.history()
+    assert set(history.isolation.tolist()) == {Isolation.SERIALIZABLE}

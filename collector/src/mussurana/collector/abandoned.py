@@ -20,7 +20,7 @@ from mussurana.collector.journal import Journaled, read_journal, remove_journal
 from mussurana.collector.metrics import Metrics
 from mussurana.collector.names import Names, printable
 from mussurana.collector.recorder import ABORTED
-from mussurana.collector.spool import SEGMENT_BYTES_MAX, UNFINISHED
+from mussurana.collector.spool import SEGMENT_BYTES_MAX, UNFINISHED, read_database
 from mussurana.collector.spool_reader import gap, name_of
 from mussurana.collector.write_ids import COUNTER_END
 from mussurana.wire import PROTOCOL, history_pb2, segments
@@ -72,7 +72,11 @@ def complete(folder: Path) -> int:
     records = []
     if not has_segment:
         hello = history_pb2.Hello(
-            protocol=PROTOCOL, collector=collector, name="killed at its start", first_sequence=last_sequence + 1
+            protocol=PROTOCOL,
+            collector=collector,
+            name="killed at its start",
+            recorded=read_database(folder),
+            first_sequence=last_sequence + 1,
         )
         records.append(history_pb2.Upload(hello=hello).SerializeToString())
     if rescued:

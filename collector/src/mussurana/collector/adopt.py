@@ -24,7 +24,8 @@ FIRST_EPOCH_SQLITE = f"(strftime('%s', 'now') - {ERA_BEGIN_SECONDS}) << {EPOCH_B
 IDENTIFY = """DO $$BEGIN EXECUTE (
   SELECT format('COMMENT ON COLUMN %s.{column} IS %L', '{place}', 'mussurana ' || json_build_object(
     'keys', '{name}', 'table', s.system_identifier || '/' || d.oid || '/' || k.conrelid || '(' || string_agg(
-      a.attnum || ' ' || {kind}, ',' ORDER BY n.place) || ')'))
+      a.attnum || ' ' || {kind} || CASE WHEN a.attgenerated = '' THEN '' ELSE ' ' || (SELECT md5(e.adbin::text)
+        FROM pg_attrdef e WHERE e.adrelid = a.attrelid AND e.adnum = a.attnum) END, ',' ORDER BY n.place) || ')'))
   FROM pg_control_system() s, pg_database d, pg_constraint k, unnest(k.conkey) WITH ORDINALITY n (number, place),
     pg_attribute a, LATERAL format_type(a.atttypid, NULL) f (kind)
   WHERE d.datname = current_database() AND k.conrelid = CAST('{place}' AS regclass) AND k.contype = 'p'
@@ -32,6 +33,11 @@ IDENTIFY = """DO $$BEGIN EXECUTE (
   GROUP BY s.system_identifier, d.oid, k.conrelid); END$$"""
 """The comment that `identities` reads, made where it is run: a script may be run on another database than it was made
 for. Without a colon, which Alembic takes for the beginning of a parameter."""
+
+NUMBER_SQLITE = (
+    f"INSERT INTO {FENCE_TABLE} (id, epoch, {WID}) VALUES (2, random() & {(1 << 63) - 1}, NULL) ON CONFLICT DO NOTHING"
+)
+"""What tells an SQLite file from all others. PostgreSQL has such a number by itself."""
 
 ALEMBIC_TABLE = "alembic_version"
 
@@ -121,6 +127,9 @@ def plan(
         undo.append(f"DROP TABLE {fence}")
     elif anew or adopted.fence_in_force is None:
         statements.append(renew_fence(adopted))
+    if everything.version == 0 and not adopted.database[0]:
+        statements.append(NUMBER_SQLITE)
+        undo += [f"DELETE FROM {FENCE_TABLE} WHERE id = 2"] if adopted.fence else []
     if everything.version and not (adopted.fence and adopted.fence.is_identified):
         for table in adopted.tables.values():  # also those that were not asked for: they keep their names
             place = quoted_place(everything, table)

@@ -40,8 +40,10 @@ from mussurana.collector.spool import (
     Shipped,
     Spool,
     SpoolFull,
+    database_message,
     folders,
     make_folder,
+    read_refusal,
 )
 from mussurana.collector.spool_folder import default_spool, is_own, temporary_spool
 from mussurana.collector.write_ids import COUNTER_END
@@ -140,9 +142,11 @@ class Background:
             self._helper_before = Helper(Path(temporary_spool()))
         self._unshipped: deque[tuple[int, int]] = deque(maxlen=UNSHIPPED_MAX)  # sequence and transactions of fragments
         self._durable_sequence = 0
+        self._refusal = ""  # what the verifier says against all of it
         self._journals_before: list[Journal] = []  # which other threads may still be writing to
         self._thread: threading.Thread | None = None
         self._name = recorder.settings.name or f"{socket.gethostname()}/{os.getpid()}"
+        self._database = database_message(recorder.database)
 
     def start(self) -> None:
         """Start the thread, or start it again if it died."""
@@ -371,6 +375,7 @@ class Background:
                 upper,
                 self._name,
                 recorder.xid_horizon,
+                self._database,
             )
             reserve = 2 * GAP_BYTES_RESERVED if last else 0 if builder.txn_count else GAP_BYTES_RESERVED
             self.spool.append(payload, [state.number for state in self._states.values()], reserve)
@@ -404,7 +409,8 @@ class Background:
         if self.spool.has_folder():
             self.spool.begin_segment()
         else:
-            self.spool.begin_anew(*make_folder(self._settings, self._collector, recorder.write_ids.tag))
+            tag = recorder.write_ids.tag
+            self.spool.begin_anew(*make_folder(self._settings, self._collector, tag, recorder.database))
             if self.journal is not None:
                 self._journals_before.append(self.journal)
                 recorder.journal = self.journal = self.journal.continued_in(self.spool.folder)
@@ -504,6 +510,10 @@ class Background:
         self._metrics.connections_failed = shipped.connections_failed
         self._metrics.is_connected = shipped.is_connected
         self._durable_sequence = max(self._durable_sequence, shipped.durable_sequence)
+        refusal = read_refusal(self.spool.folder)
+        if refusal and refusal != self._refusal:
+            logger.warning("the verifier takes nothing of what mussurana records here: %s", refusal)
+        self._refusal = refusal
         while self._unshipped and self._unshipped[0][0] <= self._durable_sequence:
             self._unshipped.popleft()
         if self._helper_before is not None and is_own(self._helper_before.root) and folders(self._helper_before.root):
@@ -517,7 +527,8 @@ class Background:
                 protocol=PROTOCOL,
                 collector=self._collector,
                 name=self._name,
-                database=self._settings.database,
+                database=self._settings.database or self._database.name,
+                recorded=self._database,
                 version=__version__,
                 first_sequence=first_sequence,
             )

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from mussurana.collector.identities import is_numbered
+from mussurana.collector.row_triggers import RowTriggers
 
 WID = "mussurana_wid"
 PREVIOUS_WID = "mussurana_prev_wid"
@@ -62,6 +63,15 @@ class Table:
     key_places: tuple[tuple[int, int], ...] = ()  # of key_columns: the column's number in the table, and its type
     identity: str = ""  # what makes it this table, as `identities` writes it down; empty in SQLite
     is_identified: bool = False  # `adopt` has written that down
+    key_from: frozenset[str] = frozenset()  # columns that generated ones of the key are computed from
+    deferrable: bool = False  # two rows may have one key until the transaction is committed
+    before: RowTriggers = RowTriggers()  # what its triggers do to rows before they are written
+    is_whole: bool = False  # it has partitions
+
+    @property
+    def key_sources(self) -> frozenset[str]:
+        """The columns that decide what its rows are called."""
+        return self.key_from.union(self.key_columns)
 
 
 @dataclass(frozen=True)
@@ -78,6 +88,7 @@ class Catalog:
     views: Mapping[tuple[str, str], tuple[Table, ...]] = field(default_factory=dict)
     functions: Mapping[str, tuple[Table, ...]] = field(default_factory=dict)  # the user's own that write
     others: frozenset[tuple[str, str]] = frozenset()  # relations that are not recorded
+    database: tuple[str, str] = ("", "")  # which one it is: its server, as far as known, and its number there
 
     def table(self, name: str, schema: str | None = None) -> Table | None:
         """The adopted table of this name, or None."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from mussurana.collector.catalog import (
@@ -29,8 +30,10 @@ from mussurana.collector.hidden_writes import (
     all_effects,
     effects,
     uses_whole_rows,
+    words_in,
 )
-from mussurana.collector.identities import Identity, identify, read_comment, written_down
+from mussurana.collector.identities import Identity, identify, plain_kind, read_comment, written_down
+from mussurana.collector.row_triggers import RowTriggers, events_before, row_changes, row_triggers
 from mussurana.collector.sql.keys import key_expression
 
 # Oids are sent as bigint, since json has no type for them. Everything is sorted, so that equal catalogs are equal.
@@ -68,8 +71,7 @@ SELECT json_build_object(
         FROM pg_catalog.pg_type t WHERE t.oid = r.reltype) END,
       'row_security', CASE WHEN r.relrowsecurity THEN row_security_active(r.oid) ELSE false END,
       'columns', CASE WHEN r.relkind IN ('r', 'p') AND {wanted} THEN (
-        SELECT json_agg(json_build_array(a.attnum, a.attname, format_type(a.atttypid, NULL), a.attgenerated <> '')
-          ORDER BY a.attnum)
+        SELECT json_agg(json_build_array(a.attnum, a.attname, format_type(a.atttypid, NULL)) ORDER BY a.attnum)
         FROM pg_catalog.pg_attribute a WHERE a.attrelid = r.oid AND a.attnum > 0 AND NOT a.attisdropped) END,
       'key', CASE WHEN {wanted} THEN (
         SELECT k.conkey FROM pg_catalog.pg_constraint k WHERE k.conrelid = r.oid AND k.contype = 'p') END,
@@ -77,6 +79,13 @@ SELECT json_build_object(
         SELECT json_agg(a.atttypid::bigint ORDER BY n.place) FROM pg_catalog.pg_constraint k,
           unnest(k.conkey) WITH ORDINALITY AS n (number, place), pg_catalog.pg_attribute a
         WHERE k.conrelid = r.oid AND k.contype = 'p' AND a.attrelid = r.oid AND a.attnum = n.number) END,
+      'deferrable', CASE WHEN {wanted} THEN (
+        SELECT k.condeferrable FROM pg_catalog.pg_constraint k WHERE k.conrelid = r.oid AND k.contype = 'p') END,
+      'generated', CASE WHEN r.relkind IN ('r', 'p') AND {wanted} THEN (
+        SELECT json_agg(json_build_array(a.attnum, pg_get_expr(e.adbin, e.adrelid), md5(e.adbin::text))
+          ORDER BY a.attnum)
+        FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_attrdef e ON e.adrelid = a.attrelid AND e.adnum = a.attnum
+        WHERE a.attrelid = r.oid AND NOT a.attisdropped AND a.attgenerated <> '') END,
       'comment', CASE WHEN r.is_tagged THEN col_description(r.oid, r.tag) END,
       'privileged', NOT r.is_tagged OR (
         (NOT has_any_column_privilege(r.oid, 'SELECT') OR has_column_privilege(r.oid, 'mussurana_wid', 'SELECT'))
@@ -94,7 +103,7 @@ SELECT json_build_object(
     WHERE k.contype = 'f' AND (k.confupdtype IN ('c', 'n', 'd') OR k.confdeltype IN ('c', 'n', 'd'))),
   'triggers', (SELECT json_agg(json_build_array(
       t.tgname, t.tgrelid::bigint, f.proname, f.pronamespace = 'pg_catalog'::regnamespace, f.prosrc,
-      pg_get_triggerdef(t.oid)) ORDER BY t.oid)
+      pg_get_triggerdef(t.oid), t.tgtype) ORDER BY t.oid)
     FROM pg_catalog.pg_trigger t JOIN pg_catalog.pg_proc f ON f.oid = t.tgfoid
     WHERE NOT t.tgisinternal AND t.tgenabled <> 'D'),
   'rules', (SELECT json_agg(json_build_array(u.rulename, u.ev_class::bigint, pg_get_ruledef(u.oid)) ORDER BY u.oid)
@@ -179,6 +188,7 @@ class _Reader:
             )
         self.tainted: defaultdict[int, list[str]] = defaultdict(list)
         self.weakened: defaultdict[int, list[str]] = defaultdict(list)
+        self.before: defaultdict[int, RowTriggers] = defaultdict(RowTriggers)
 
     def catalog(self) -> Catalog:
         self._read_shape()
@@ -208,11 +218,12 @@ class _Reader:
             others=frozenset(
                 place for place, oid in self.places.items() if oid not in self.recorded and not self.bases.get(oid)
             ),
+            database=self._database(),
         )
 
     def _table(self, oid: int) -> Table:
         relation = self.relations[oid]
-        names = {number: (name, kind) for number, name, kind, _ in relation["columns"] or ()}
+        names = {number: (name, kind) for number, name, kind in relation["columns"] or ()}
         keys = [names[number] for number in relation["key"] or ()]
         root = self.relations[self._root(oid)]
         return Table(
@@ -232,10 +243,24 @@ class _Reader:
             key_places=tuple(zip(relation["key"] or (), relation["key_types"] or (), strict=True)),
             columns_after=_columns_after([name for name, _ in names.values()]),
             row_security=relation["policies"],
-            generated=tuple(name for _, name, _, is_generated in relation["columns"] or () if is_generated),
+            generated=tuple(names[number][0] for number, *_ in relation["generated"] or ()),
             row_type=_row_type([name for name, _ in names.values()]),
             row_oids=tuple(relation["row_types"] or (0, 0)),
+            key_from=frozenset(self._key_sources(oid)) - {name for name, _ in keys},
+            deferrable=bool(relation["deferrable"]),
+            before=self.before[oid],
+            is_whole=relation["kind"] == "p",
         )
+
+    def _key_sources(self, oid: int) -> dict[str, int]:
+        """The columns that decide what the rows of a table are called, with their numbers.
+
+        Those of the key, and what generated ones among these are computed from: all that their expressions name.
+        """
+        relation = self.relations[oid]
+        key = relation["key"] or ()
+        named = {word for number, text, _ in relation["generated"] or () if number in key for word in words_in(text)}
+        return {name: number for number, name, _ in relation["columns"] or () if number in key or name in named}
 
     def _identities(self) -> dict[int, Identity]:
         """What each table is called in the names of keys."""
@@ -244,12 +269,25 @@ class _Reader:
         system, database = self.answer["database"]
         made = {}
         for oid, r in self.relations.items():
-            kinds = {number: kind for number, _, kind, *_ in r["columns"] or ()}
+            kinds = {number: kind for number, _, kind in r["columns"] or ()}
+            for number, _, expression in r["generated"] or ():
+                kinds[number] = f"{plain_kind(kinds[number])} {expression}"
             key = ((number, kinds[number]) for number in r["key"] or ())
             current = written_down(system, database, oid, key)
             plain = key_space(r["schema"], r["name"])
             made[oid] = identify(plain, current, r["comment"], is_new=is_marked and not r["comment"])
         return made
+
+    def _database(self) -> tuple[str, str]:
+        """Server and number. If the user may not ask for the server: as `adopt` wrote it down on one of the tables."""
+        server, number = self.answer["database"]
+        written = (self._written_server(oid) for oid in sorted(self.relations))
+        return server or next(filter(None, written), ""), str(number)
+
+    def _written_server(self, oid: int) -> str:
+        known = read_comment(self.relations[oid]["comment"])
+        server, _, table = known[1].partition("/") if known is not None else ("", "", "")
+        return server if table and self.identities[oid].current.partition("/")[2] == table else ""
 
     def _read_shape(self) -> None:
         """What the tables themselves are like."""
@@ -260,7 +298,7 @@ class _Reader:
             relation = self.relations[oid]
             if not relation["key"]:
                 self.tainted[oid].append("it has no primary key")
-            for number, name, kind, _ in relation["columns"] or ():
+            for number, name, kind in relation["columns"] or ():
                 if number in (relation["key"] or ()) and key_expression(name, kind, False) is None:
                     self.tainted[oid].append(f"its key {name} is of type {kind}, for which keys have no name")
             if relation["row_security"]:
@@ -285,7 +323,7 @@ class _Reader:
         for name, child, parent, on_update, on_delete, columns in self.answer["cascades"]:
             if child not in self.recorded:
                 continue
-            in_key = bool(set(columns) & set(self.relations[child]["key"] or ()))
+            in_key = bool(set(columns) & set(self._key_sources(child).values()))
             for event, action in (("DELETE", on_delete), ("UPDATE", on_update)):
                 if action in _FOREIGN_KEY_ACTIONS:
                     text = f"foreign key {name}: ON {event} {_FOREIGN_KEY_ACTIONS[action]} from {self._name(parent)}"
@@ -293,9 +331,11 @@ class _Reader:
                     (self.tainted if deletes or in_key else self.weakened)[child].append(text)
 
     def _read_triggers_and_rules(self) -> None:
-        for name, relation, function, is_built_in, source, definition in self.answer["triggers"]:
+        for name, relation, function, is_built_in, source, definition, kind in self.answer["triggers"]:
             what = f"trigger {name} on {self._name(relation)}"
             condition = definition.partition(" WHEN (")[2]
+            if relation in self.recorded and (events := events_before(kind)):
+                self._read_row_trigger(relation, what, source, definition, events)
             if function == "suppress_redundant_updates_trigger" and is_built_in:
                 self._taint(relation, f"{what} suppresses updates that change nothing, and a new version is a change")
             elif uses_whole_rows(condition) or (not is_built_in and uses_whole_rows(source)):
@@ -309,6 +349,19 @@ class _Reader:
             called = all_effects(direct.calls, self.functions)
             self._taint_written(what, Effects(direct.writes | called.writes, unreadable=called.unreadable))
 
+    def _read_row_trigger(
+        self, relation: int, what: str, source: str, definition: str, events: frozenset[str]
+    ) -> None:
+        """A trigger that is called before a row is written, and may change it."""
+        if any(column in source for column in HIDDEN_COLUMNS):
+            self._taint(relation, f"{what} names our columns")
+        changes = row_changes(source)
+        if changes.other:
+            self._taint(relation, f"{what} returns another row, with another version")
+        if not changes.returned:  # it is written in C, and told which columns to fill
+            changes = replace(changes, assigned=words_in(definition.rpartition("(")[2]))
+        self.before[relation] |= row_triggers(changes, events, frozenset(self._key_sources(relation)))
+
     def _read_implicit_calls(self) -> None:
         for what, relation, function in self.answer["implicit"]:
             text = f"function {function}, called by {what} of {self._name(relation)},"
@@ -321,6 +374,10 @@ class _Reader:
             families[self._root(oid)].append(oid)
         for root, members in families.items():
             if len(members) > 1 or members != [root]:
+                before = RowTriggers()
+                for member in (root, *members):
+                    before |= self.before[member]
+                self.before.update(dict.fromkeys(members, before))
                 for reasons in (self.tainted, self.weakened):
                     common = [reason for member in sorted({root, *members}) for reason in reasons[member]]
                     for member in members:
@@ -342,12 +399,8 @@ class _Reader:
                 self.tainted[oid].append(f"{what} may write anything: {found.unreadable}")
         for write in found.writes:
             for oid in self._targets(write):
-                keys = {
-                    name
-                    for number, name, *_ in self.relations[oid]["columns"] or ()
-                    if number in self.relations[oid]["key"]
-                }
-                harmless = write.assigned is not None and not write.assigned & keys
+                critical = {*self._key_sources(oid), *HIDDEN_COLUMNS}
+                harmless = write.assigned is not None and not write.assigned & critical
                 (self.weakened if harmless else self.tainted)[oid].append(f"{what} {WRITES[write.verb]}")
 
     def _written(self, found: Effects) -> set[int]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from mussurana.collector.catalog import FENCE_TABLE, HIDDEN_COLUMNS, PREVIOUS_WID, WID, Catalog, Table, key_space
 from mussurana.collector.hidden_writes import WRITES, effects
+from mussurana.collector.row_triggers import DELETE, UPDATE, RowTriggers
 
 # A number that changes with the schema; cheap enough to ask for before every transaction.
 SCHEMA_VERSION_QUERY = "PRAGMA schema_version"
@@ -25,9 +26,12 @@ _FOREIGN_KEYS = """
 SELECT m.name, k."table", k."from", k.on_update, k.on_delete
 FROM main.sqlite_schema m, pragma_foreign_key_list(m.name) k WHERE m.type = 'table'
 """
+_NUMBER = f"SELECT printf('%016x', epoch) FROM {FENCE_TABLE} WHERE id = 2"
 _ACTIONS = ("CASCADE", "SET NULL", "SET DEFAULT")
 _WORD = re.compile(r'"(?:[^"]|"")+"|\[[^]]+\]|`[^`]+`|\w+')
 _CONFLICT_REPLACE = re.compile(r"\bon\s+conflict\s+replace\b", re.IGNORECASE)
+_CONFLICT_IGNORE = re.compile(r"\bon\s+conflict\s+ignore\b", re.IGNORECASE)
+_RAISE_IGNORE = re.compile(r"\braise\s*\(\s*ignore\b", re.IGNORECASE)
 _VIRTUAL = re.compile(r"\s*create\s+virtual\b", re.IGNORECASE)
 
 Query = Callable[[str], Iterable[tuple[Any, ...]]]  # runs a statement on the connection at hand
@@ -56,6 +60,7 @@ def sqlite_catalog(query: Query, every_table: bool = False) -> Catalog:
         if kind == "table" and is_recorded(name.lower(), definition)
     }
     tainted, weakened = _reasons(query, relations, recorded, columns)
+    skipping = _skipping(relations, recorded)
     spelled = {name.lower(): name for kind, name, _, _ in relations["main"] if kind == "table"}
 
     def table(name: str) -> Table:
@@ -70,9 +75,11 @@ def sqlite_catalog(query: Query, every_table: bool = False) -> Catalog:
             weakened="; ".join(dict.fromkeys(weakened[name])),
             key_types=tuple(kind.lower() for _, _, kind in keys),
             key_space=key_space("main", name),
+            before=RowTriggers(frozenset({UPDATE, DELETE})) if name in skipping else RowTriggers(),
         )
 
     tables = {name: table(name) for name in sorted(recorded)}
+    has_fence = any(column == WID for column, _, _ in columns[FENCE_TABLE])
     views = {}
     for schema, found in relations.items():
         for kind, name, _, definition in found:
@@ -84,7 +91,7 @@ def sqlite_catalog(query: Query, every_table: bool = False) -> Catalog:
         tables={("main", name): found for name, found in tables.items()},
         search_path=("temp", *(schema.lower() for schema in schemas if schema != "temp")),
         version=0,
-        fence=table(FENCE_TABLE) if any(column == WID for column, _, _ in columns[FENCE_TABLE]) else None,
+        fence=table(FENCE_TABLE) if has_fence else None,
         views={place: bases for place, bases in views.items() if bases},
         others=frozenset(
             (schema.lower(), name.lower())
@@ -94,6 +101,7 @@ def sqlite_catalog(query: Query, every_table: bool = False) -> Catalog:
             and not (schema == "main" and name.lower() in recorded)
             and not views.get((schema.lower(), name.lower()))
         ),
+        database=(next((number for (number,) in (query(_NUMBER) if has_fence else ())), ""), ""),
     )
 
 
@@ -130,6 +138,14 @@ def _reasons(
                 )
                 (weakened if harmless else tainted)[target].append(f"trigger {trigger} on {place} {WRITES[write.verb]}")
     return tainted, weakened
+
+
+def _skipping(relations: dict[str, list[tuple[Any, ...]]], recorded: dict[str, str]) -> set[str]:
+    """Tables whose triggers or constraints may have a row left as it is without a word."""
+    triggers = (row for found in relations.values() for row in found if row[0] == "trigger")
+    return {name for name, definition in recorded.items() if _CONFLICT_IGNORE.search(definition)} | {
+        place.lower() for _, _, place, definition in triggers if _RAISE_IGNORE.search(definition)
+    }
 
 
 def _words(text: str) -> set[str]:

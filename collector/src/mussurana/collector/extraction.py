@@ -7,7 +7,8 @@ failure costs that observation and is counted. Since a write may have been in it
 have drawn are then declared lost, so that whoever reads them is not checked against nothing.
 
 Writes that were rolled back to a savepoint become versions of an aborted transaction of their own. Reads in that part
-were real and stay, except for those that saw what was rolled back: only this transaction could see it.
+were real and stay, except for those that saw what was rolled back: only this transaction could see it. Keys that two
+rows may have for a while are settled last (unsettled.py).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from mussurana.collector.columns import DELETE, INSERT, READ, READ_ABSENT, UPDATE, WRITE, WRITES, Batch, Columns, Row
+from mussurana.collector.unsettled import settled
 
 if TYPE_CHECKING:
     from mussurana.collector.journal import Journaled
@@ -34,7 +36,7 @@ for each."""
 class Sink:
     """What an extractor talks to: the operations of a transaction, in the order in which they are told."""
 
-    __slots__ = ("columns", "failures", "lost", "names", "statement_number")
+    __slots__ = ("columns", "failures", "lost", "names", "statement_number", "unsettled")
 
     def __init__(self, names: Names) -> None:
         self.names = names
@@ -42,6 +44,7 @@ class Sink:
         self.lost: list[int] = []
         self.failures = 0  # observations whose extractor failed
         self.statement_number = 0
+        self.unsettled: set[int] = set()  # keys that two rows may have until the transaction is committed
 
     def statement(self, text: str) -> None:
         """The operations that follow belong to this SQL, with placeholders and never with values."""
@@ -108,6 +111,9 @@ def catch_up(txn: Txn, names: Names) -> None:
                 columns.cut(so_far)
                 break
             place = columns.add_read(observations, place + 1)
+        txn.unsettled = sink.unsettled
+        if txn.unsettled and place == len(observations):
+            columns = columns_of(settled(columns.rows(), txn.unsettled))
     txn.caught_up, txn.observations = columns, observations[place:]
 
 
@@ -121,7 +127,9 @@ def operations_of(txn: Txn, names: Names) -> Extracted:
     if txn.caught_up is not None:
         sink.columns.extend(txn.caught_up)
     _ask(txn.observations, sink)
-    return Extracted(sink.columns, _NONE, sink.lost, sink.failures)
+    unsettled = txn.unsettled | sink.unsettled
+    columns = columns_of(settled(sink.columns.rows(), unsettled)) if unsettled else sink.columns
+    return Extracted(columns, _NONE, sink.lost, sink.failures)
 
 
 _NONE = Columns()
@@ -163,20 +171,22 @@ def _without_rolled_back(
     undone: list[Row] = []
     lost: list[int] = []
     failures = 0
+    unsettled: set[int] = set()
     for index, observation in enumerate(observations):
         sink = Sink(names)
         _ask_one(observation, sink)
         own = sink.columns.rows()
         lost += sink.lost
         failures += sink.failures
+        unsettled |= sink.unsettled
         if any(first <= index < last for first, last in rolled_back):
             kept += [row for row in own if row[0] not in WRITES]
             undone += [row for row in own if row[0] in WRITES]
         else:
             kept += own
     gone = {version for _, _, version, _, _ in undone}
-    stays = columns_of(row for row in kept if row[0] != READ or row[2] not in gone)
-    return Extracted(stays, columns_of(undone), lost, failures)
+    stays = [row for row in kept if row[0] != READ or row[2] not in gone]
+    return Extracted(columns_of(settled(stays, unsettled)), columns_of(undone), lost, failures)
 
 
 def add_ended(batch: Batch, txn: Txn | Journaled, session: int, status: int, operations: Columns) -> None:

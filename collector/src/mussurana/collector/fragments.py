@@ -70,6 +70,7 @@ class FragmentBuilder:
         upper: int = 0,
         name: str = "",
         xid_horizon: int = 0,
+        database: history_pb2.Database | None = None,
     ) -> bytes:
         """The fragment as it is spooled and sent. It stays in the builder until `clear`.
 
@@ -83,6 +84,8 @@ class FragmentBuilder:
         fragment.sealed_ns = sealed_ns
         fragment.collector_name = name
         fragment.xid_horizon = xid_horizon
+        if database is not None:
+            fragment.database.CopyFrom(database)
         # OPEN takes effect before the transactions, the others after them.
         fragment.session_event.extend([*filter(_is_open, self.events), *filterfalse(_is_open, self.events)])
         fragment.txn_count = self.txn_count

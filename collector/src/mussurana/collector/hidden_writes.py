@@ -28,8 +28,8 @@ WRITES = {
 }
 
 _NOISE = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'", re.DOTALL)
-_NAME = r'(?:"(?:[^"]|"")+"|`[^`]+`|\[[^\]]+\]|[a-zA-Z_][\w$]*)'  # the last two quotes are SQLite's
-_PLACE = rf"(?:(?P<schema>{_NAME})\s*\.\s*)?(?P<name>{_NAME})"
+NAME = r'(?:"(?:[^"]|"")+"|`[^`]+`|\[[^\]]+\]|[a-zA-Z_][\w$]*)'  # the last two quotes are SQLite's
+_PLACE = rf"(?:(?P<schema>{NAME})\s*\.\s*)?(?P<name>{NAME})"
 _WRITE = re.compile(
     rf"\b(?P<verb>insert\s+(?:or\s+\w+\s+)?into|replace\s+into|update(?:\s+or\s+\w+)?|delete\s+from|merge\s+into|copy)"
     rf"\s+(?:only\s+)?{_PLACE}(?P<rest>[^;]*)",
@@ -38,12 +38,12 @@ _WRITE = re.compile(
 _TRUNCATE = re.compile(r"\btruncate\s+(?:table\s+)?(?P<places>[^;]*)", re.IGNORECASE)
 _ONE_PLACE = re.compile(rf"(?:only\s+)?{_PLACE}", re.IGNORECASE)
 _ASSIGNED = re.compile(r"\bset\b(.*?)(?:\bwhere\b|\bfrom\b|\breturning\b|$)", re.IGNORECASE | re.DOTALL)
-_CALL = re.compile(rf"({_NAME})\s*\(")
+_CALL = re.compile(rf"({NAME})\s*\(")
 _DYNAMIC = re.compile(r"\bexecute\b(?!\s+(?:function|procedure)\b)", re.IGNORECASE)
-_WORD = re.compile(_NAME)
+_WORD = re.compile(NAME)
 _FIRST_OF_BOTH = re.compile(r"coalesce ?\( ?(?:new|old) ?, ?(?:new|old) ?\)", re.IGNORECASE)
 # NEW or OLD that is neither followed by a column nor just returned.
-_WHOLE_ROW = re.compile(rf"(?<!return )\b(?:new|old)\b(?!\s*\.\s*{_NAME})", re.IGNORECASE)
+_WHOLE_ROW = re.compile(rf"(?<!return )\b(?:new|old)\b(?!\s*\.\s*{NAME})", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def effects(source: str, language: str) -> Effects:
     """What `source` does by its own text; what it calls may do more."""
     if language not in READABLE_LANGUAGES:
         return Effects(unreadable=f"is written in {language}")
-    text = _NOISE.sub(" '' ", source)
+    text = without_noise(source)
     if language == "plpgsql" and _DYNAMIC.search(text):
         return Effects(unreadable="executes dynamic SQL")
     return Effects(frozenset(_writes(text)), frozenset(folded(call[1]) for call in _CALL.finditer(text)))
@@ -105,10 +105,20 @@ def all_effects(names: Iterable[str], functions: Mapping[str, Effects]) -> Effec
     return Effects(frozenset(writes), frozenset(seen))
 
 
+def without_noise(source: str) -> str:
+    """A text without comments and string literals."""
+    return _NOISE.sub(" '' ", source)
+
+
 def uses_whole_rows(source: str) -> bool:
     """Whether a trigger looks at NEW or OLD as a whole, and so at columns that are added to the table."""
-    text = re.sub(r"\s+", " ", _NOISE.sub(" '' ", source))
+    text = re.sub(r"\s+", " ", without_noise(source))
     return _WHOLE_ROW.search(_FIRST_OF_BOTH.sub("", text)) is not None
+
+
+def words_in(text: str) -> frozenset[str]:
+    """All that may be a name in a text, as the catalog has it."""
+    return frozenset(folded(word) for word in _WORD.findall(text))
 
 
 def folded(name: str) -> str:

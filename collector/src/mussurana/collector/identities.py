@@ -43,9 +43,18 @@ class Identity:
     is_written: bool  # the comment says just that
 
 
+def plain_kind(kind: str) -> str:
+    """A type, or the one that names its values alike."""
+    return SAME_NAMES.get(kind, kind)
+
+
 def written_down(system: str, database: int, oid: int, key: Iterable[tuple[int, str]]) -> str:
-    """What makes a table this one. The key is the numbers and types of its columns."""
-    columns = ",".join(f"{number} {SAME_NAMES.get(kind, kind)}" for number, kind in key)
+    """What makes a table this one. The key is the numbers and types of its columns.
+
+    The type of a column that is generated is followed by what stands for its expression: another expression gives rows
+    other keys.
+    """
+    columns = ",".join(f"{number} {plain_kind(kind)}" for number, kind in key)
     return f"{system}/{database}/{oid}({columns})"
 
 

@@ -2,7 +2,7 @@
 
 The store has to keep a version, a 64-bit number, with each value. That is all:
 
-    store = KeyValueRecorder(Settings.load(database="redis/0"))
+    store = KeyValueRecorder(Settings.load(database="redis/0"))     # two that have one name are one store
     session = store.session("worker 3")                 # one for each connection or thread
     with session.transaction() as txn:
         value, version = redis_get(key)                 # the version that is stored with it, None if there is none
@@ -33,6 +33,7 @@ from mussurana.collector.extraction import Observation, Sink
 from mussurana.collector.names import FENCE_NAME
 from mussurana.collector.recorder import ABORTED, COMMITTED, IN_DOUBT, Recorder, Session, Txn, recorder_for
 from mussurana.collector.settings import Settings
+from mussurana.collector.which_database import key_value_database
 
 FenceRow: TypeAlias = int | tuple[int | None, int] | None
 """A version, None if there is none yet; perhaps with the count of swaps."""
@@ -171,12 +172,12 @@ class KeyValueSession:
 
 
 class KeyValueRecorder:
-    """Records what an application does to one store."""
+    """Records what an application does to one store, which `settings.database` names for all who use it."""
 
     def __init__(
         self, settings: Settings, swap_fence: SwapFence | None = None, read_fence: ReadFence | None = None
     ) -> None:
-        self._recorder = recorder_for(settings)
+        self._recorder = recorder_for(settings, key_value_database(settings.database))
         self._swap_fence = swap_fence
         self._read_fence = read_fence
 

@@ -249,6 +249,9 @@ def execute_command(connection: Any, watch: Watch, command: bytes, txn: Txn | No
 def read_answers(watch: Watch, txn: Txn) -> None:
     """Read what a transaction has seen, if it has not been done and does not take too long. Pre: all answers came."""
     try:
+        transactions = watch.transactions
+        if transactions is None or not transactions.sure:  # in the end all of its writes may have to be lost
+            return
         if txn.caught_up is None and txn.rows <= CATCH_UP_ROWS_MAX and bind_driver():
             catch_up(txn, watch.recorder.names)
     except Exception:

@@ -45,6 +45,7 @@ from mussurana.collector.sql.plan import Layout, Plan
 from mussurana.collector.sql.plans import Plans
 from mussurana.collector.sql.tokens import FORMAT, NONE, POSTGRES, RAW, words_of
 from mussurana.collector.transactions import Transactions
+from mussurana.collector.which_database import postgres_database
 
 logger = logging.getLogger("mussurana")
 
@@ -225,7 +226,10 @@ class Watch:
                 self.lane = {}
                 return
             catalog: Catalog = postgres_catalog(result.get_value(0, 0).decode(self.encoding), by_xmin, by_xmin)
+            self._belong_to(catalog)  # what was written unseen, plans_from tells of this database
             plans = plans_from(self._database(), catalog, POSTGRES, self.recorder.coverage, XMIN if by_xmin else WID)
+        else:
+            self._belong_to(plans.catalog)
         if self.transactions is None and plans.version_column == XMIN and not self.recorder.xid_horizon:
             result = yield from self._query(XID_HORIZON)
             self.recorder.xid_horizon = int(result.get_value(0, 0)) & 0xFFFF_FFFF
@@ -237,6 +241,21 @@ class Watch:
             fenced = plans.catalog.fence_in_force is not None
             session = self.recorder.open_session(f"conn {self.pgconn.backend_pid}", fenced=fenced)
             self.transactions = Transactions(self.recorder, session)
+
+    def _belong_to(self, catalog: Catalog) -> None:
+        """Record into what is recorded of the database whose catalog this is. Pre: no transaction is open."""
+        if not catalog.tables or self.recorder.is_closed:
+            return
+        host, port, name = (_text(part) for part in (self.pgconn.host, self.pgconn.port, self.pgconn.db))
+        database = postgres_database(catalog.database, host, port, name)
+        recorder = recorder_for(self.settings, database)
+        if recorder is self.recorder:
+            return
+        if self.transactions is not None:  # another database came into the place of the one that was there
+            self.transactions.session.close()
+            self.transactions = None
+        self.recorder, self.epoch = recorder, 0
+        self.extract = postgres_extractor(self.encoding, recorder)
 
     def _database(self) -> tuple[Any, ...]:
         pgconn = self.pgconn
@@ -781,6 +800,10 @@ _commands: dict[bytes, Control] = {
     b"COMMIT": Control(COMMIT),
     b"ROLLBACK": Control(ROLLBACK),
 }
+
+
+def _text(part: bytes | None) -> str:
+    return (part or b"").decode("utf-8", "replace")
 
 
 def _within(seconds: float, steps: PGen) -> PGen:

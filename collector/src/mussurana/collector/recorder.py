@@ -1,9 +1,9 @@
 """The recorder: what an adapter talks to, and all that runs in the application's own threads.
 
-One recorder per process and settings (`recorder_for`). An adapter opens a session per connection and reports what
-happens on it:
+One recorder per process, settings and database (`recorder_for`). An adapter opens a session per connection and reports
+what happens on it:
 
-    recorder = recorder_for(settings)
+    recorder = recorder_for(settings, database)       # which_database.py; before a session is opened
     session = recorder.open_session("conn 17")
 
     if session.fence_due(now_ns):                     # between transactions only
@@ -64,6 +64,7 @@ from mussurana.collector.metrics import Metrics
 from mussurana.collector.names import Names
 from mussurana.collector.settings import Settings
 from mussurana.collector.spool import make_folder
+from mussurana.collector.which_database import NOT_KNOWN_YET, RecordedDatabase
 from mussurana.collector.write_ids import WriteIds
 from mussurana.wire import tag_of, write_id
 
@@ -88,6 +89,11 @@ CLOSED_WHILE_STARTING_SECONDS_MAX = 0.2
 RETRY_SECONDS = 60.0
 """How soon to try again what could not be done: to make a folder in the spool, or to fence before a session is closed
 within the time for that."""
+
+
+DATABASES_MAX = 64
+"""Of a process, with the same settings: each has a thread and a folder of its own. Of further ones nothing is
+recorded. An application has a few, and one that makes a database per tenant may have thousands."""
 
 
 class SessionInfo:
@@ -142,6 +148,7 @@ class Txn:
         "rows",
         "session",
         "status",
+        "unsettled",
     )
 
     def __init__(self, session: SessionInfo, floor: int) -> None:
@@ -157,6 +164,7 @@ class Txn:
         self.observations: list[Observation] = []
         self.rolled_back: list[tuple[int, int]] = []  # observations first .. end that a savepoint took back
         self.caught_up: Columns | None = None  # what those said that were asked before it ended
+        self.unsettled: set[int] = set()  # of these, keys that two rows may have (unsettled.py)
         self.extracted: Extracted | None = None  # if somebody has needed it already,
         self.extracted_from: list[Observation] | None = None  # out of these
         self.journaled: Place | None = None
@@ -297,13 +305,17 @@ class Session:
 
 
 class Recorder:
-    """Takes ended transactions from all sessions of this process. Thread-safe; starts anew in a forked child."""
+    """Takes ended transactions from all sessions of this process on one database.
+
+    Thread-safe; starts anew in a forked child.
+    """
 
     write_id: Callable[[], int]
     """Draw a write id. Do not keep this function: after a fork it is another one."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, database: RecordedDatabase = NOT_KNOWN_YET) -> None:
         self.settings = settings
+        self.database = database
         self.fence_interval_ns = int(settings.fence_interval_seconds * NS_PER_SECOND)
         self.fence_txns_max = settings.fence_txns_max
         self._queue_txns_max = settings.queue_txns_max
@@ -356,6 +368,13 @@ class Recorder:
             self._revive()
         return Session(self, name, fenced)
 
+    def take_on(self, database: RecordedDatabase) -> bool:
+        """Record this database, and no other, from now on; returns whether that is so."""
+        with self._start_lock:
+            if self.database == NOT_KNOWN_YET and not self.is_started:
+                self.database = database
+        return self.database.identity == database.identity
+
     def start_quietly(self) -> None:
         try:
             self.start()
@@ -373,7 +392,7 @@ class Recorder:
             self.is_started = True
             self._tried_at = monotonic()
             collector = os.urandom(16)
-            folder, lock = make_folder(self.settings, collector, self.write_ids.tag)
+            folder, lock = make_folder(self.settings, collector, self.write_ids.tag, self.database)
             self.background = self._make_background(self, collector, folder, lock)
             if self.settings.journal == "commit":
                 self.journal = self.background.journal = Journal(folder, self.names, self.metrics)
@@ -513,32 +532,60 @@ class Recorder:
 
 
 _recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
-_shared: dict[Settings, Recorder] = {}
+_shared: dict[Settings, list[Recorder]] = {}
+"""The first one was there before anybody knew which database it would record: that of the first connection."""
+_too_many: dict[Settings, Recorder] = {}
 _shared_lock = threading.RLock()
 
 
-def recorder_for(settings: Settings) -> Recorder:
-    """The recorder that everybody in this process with these settings shares."""
+def recorder_for(settings: Settings, database: RecordedDatabase = NOT_KNOWN_YET) -> Recorder:
+    """The recorder that everybody in this process with these settings shares who records this database.
+
+    As long as that is not known it is the first one, which takes on the first database that it is asked for.
+    """
     with _shared_lock:
-        recorder = _shared.get(settings)
-        if recorder is None or recorder.is_closed:
-            made = Recorder(settings)
-            recorder = _shared.get(settings)
-            if recorder is None or recorder.is_closed:  # else the collector of garbage needed one meanwhile
-                recorder = _shared[settings] = made
+        recorder = _shared_by(settings, database)
+        if recorder is None:
+            made = Recorder(settings, database)
+            recorder = _shared_by(settings, database)
+            if recorder is None:  # else the collector of garbage needed one meanwhile
+                recorder = _share(made)
         return recorder
+
+
+def _shared_by(settings: Settings, database: RecordedDatabase) -> Recorder | None:
+    recorders = [each for each in _shared.get(settings, ()) if not each.is_closed]
+    known = (each for each in recorders if each.database.identity == database.identity)
+    if database == NOT_KNOWN_YET:
+        return recorders[0] if recorders else None
+    return next(known, None) or next((each for each in recorders if each.take_on(database)), None)
+
+
+def _share(made: Recorder) -> Recorder:
+    """Let everybody have a new recorder, unless there are too many: all further databases get one that is closed."""
+    settings, database = made.settings, made.database
+    others = [other for other in _shared.get(settings, ()) if not other.is_closed]
+    if len(others) < DATABASES_MAX:
+        _shared[settings] = [*others, made]
+        return made
+    if settings not in _too_many:
+        logger.warning("mussurana does not record %s: it records %d others already", database.name, len(others))
+        made.is_closed = True
+        _too_many[settings] = made
+    return _too_many[settings]
 
 
 def coverage() -> list[CoverageRow]:
     """What the recorders of this process saw fully, in part or not at all: by table and shape of statement."""
-    return [row for recorder in list(_shared.values()) for row in recorder.coverage.rows()]
+    return [row for recorders in list(_shared.values()) for each in recorders for row in each.coverage.rows()]
 
 
 def close_all() -> None:
     """Close the shared recorders, as at the end of the process."""
     with _shared_lock:
-        recorders = list(_shared.values())
+        recorders = [recorder for shared in _shared.values() for recorder in shared]
         _shared.clear()
+        _too_many.clear()
     for recorder in recorders:
         recorder.close()
 

@@ -1,5 +1,8 @@
 """The sender: one gRPC stream from a spool to the verifier, for as long as there is anything to send.
 
+A verifier that refuses all that comes, because it is about another database for example, says why; it is asked again
+like one that cannot be reached, and `refusal` has its words.
+
 Hello goes first; after the Welcome come the fragments that the verifier does not have yet, as many bytes at a time as
 its window allows; each acknowledgement lets the spool delete what is durable. A stream that breaks, or on which nothing
 is answered for too long, is opened again after a while that doubles up to a limit and carries some chance, so that a
@@ -26,6 +29,15 @@ ANSWER_SECONDS_MAX = 30.0
 """A verifier that says nothing for so long, while it owes a Welcome or an acknowledgement, is asked again."""
 
 BACK_OFF_SECONDS_MIN, BACK_OFF_SECONDS_MAX = 0.2, 30.0
+
+REFUSALS = (
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.UNAUTHENTICATED,
+)
+"""Until somebody does something about it, the answer will be the same."""
+
+REFUSAL_CHARACTERS_MAX = 2000
 
 POLL_SECONDS = 0.15
 """How often the source is asked for more."""
@@ -147,6 +159,7 @@ class Sender:
         self.is_connected = False
         self.bytes_sent = 0
         self.connections_failed = 0
+        self.refusal = ""  # why the verifier takes nothing at all, in its words
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sender", daemon=True)
         self._call: Any = None
@@ -185,6 +198,9 @@ class Sender:
             refused = dict(error.trailing_metadata() or ()).get(REFUSED_KEY, "")
             if refused.isdigit():
                 self._source.refuse(int(refused), error.details() or "")
+            elif error.code() in REFUSALS:
+                words = (error.details() or "").encode("ascii", "backslashreplace").decode()
+                self.refusal = words[:REFUSAL_CHARACTERS_MAX]
 
     def _stream(self) -> None:
         """One stream, from Hello until it ends."""
@@ -199,6 +215,8 @@ class Sender:
             for download in call:
                 answer = getattr(download, download.WhichOneof("message"))
                 self.is_connected = True
+                if answer.durable_sequence > self._source.durable_sequence:
+                    self.refusal = ""
                 self._source.acknowledge(answer.durable_sequence)
                 requests.answered(answer.durable_sequence, answer.window_bytes)
                 self.bytes_sent = sent_before + requests.bytes_sent

@@ -12,8 +12,8 @@ from time import monotonic
 
 from mussurana.collector.abandoned import complete, remove_unfinished
 from mussurana.collector.sender import Sender
-from mussurana.collector.spool import LOCK, Destination, Shipped, folders, try_lock
-from mussurana.collector.spool_folder import ForeignSpool, refuse_foreign
+from mussurana.collector.spool import LOCK, REFUSED, Destination, Shipped, folders, try_lock
+from mussurana.collector.spool_folder import ForeignSpool, refuse_foreign, write_private
 from mussurana.collector.spool_reader import SpoolReader
 
 LOOK_SECONDS = 0.5
@@ -34,6 +34,7 @@ class Shipment:
         self.folder = folder
         self.reader = SpoolReader(folder)
         self.shipped = Shipped()
+        self._refusal = ""
         self._lock: int | None = None
         self.sender = Sender(Destination.read(folder), self.reader, self._tell)
         self.sender.start()
@@ -69,6 +70,17 @@ class Shipment:
         if not self.reader.is_gone:
             with contextlib.suppress(OSError):  # the folder may just have been deleted
                 self.shipped.write(self.folder)
+                if sender.refusal != self._refusal:
+                    self._refusal = sender.refusal
+                    self._say_refusal()
+
+    def _say_refusal(self) -> None:
+        """Here, and to the process whose fragments they are. Once, and not each time that the verifier is asked."""
+        if self._refusal:
+            print(f"{self.folder.name}: {self._refusal}", file=sys.stderr, flush=True)
+            write_private(self.folder / REFUSED, self._refusal)
+        else:
+            (self.folder / REFUSED).unlink(missing_ok=True)
 
 
 class Shipper:

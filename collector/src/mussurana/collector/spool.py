@@ -6,6 +6,8 @@
             lock                               held (flock) as long as the process lives
             destination                        where it shall be shipped, as JSON: see `Destination`
             secret                             32 random bytes, mode 0600, which prove to the verifier who this is
+            database                           which one is recorded, as a serialized Database; not there if not known
+            refused                            a sentence, if the verifier does not take what comes from here
             shipped                            what the shipper tells the process: see `Shipped`
             journal-0, journal-1               what is not in the segments yet: see journal.py
             00000001.seg                       checked records (wire/segments.py), each a serialized Upload;
@@ -18,6 +20,8 @@ abandoned.py.
 
 What is appended has been handed to the operating system: it survives the end of the process. It survives the end of
 the machine once its segment is full, since only full segments are synced; what is lost then is found by its absence.
+
+Folders of several databases may stand in one spool; the limit of its size is for those of each.
 
 Somebody may delete all of it while the process lives. That is noticed before the next fragment (`is_there`), which
 then goes into a folder of the same name, and has the sequence number that it would have had: what was not shipped is
@@ -35,9 +39,12 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from google.protobuf.message import DecodeError
+
 from mussurana.collector.settings import Settings
 from mussurana.collector.spool_folder import own_folder, write_private
-from mussurana.wire import segments
+from mussurana.collector.which_database import NOT_KNOWN_YET, RecordedDatabase
+from mussurana.wire import history_pb2, segments
 
 SEGMENT_BYTES_MAX = 1 << 20
 """A segment is the unit of deletion, and what the shipper reads at a time."""
@@ -50,6 +57,7 @@ FRAGMENT_BYTES_MAX = 32 << 20
 
 FOLDER = re.compile(r"([0-9a-f]{32})-([0-9a-f]{8})")
 LOCK, DESTINATION, SHIPPED, SECRET = "lock", "destination", "shipped", "secret"
+DATABASE, REFUSED = "database", "refused"
 SECRET_BYTES = 32
 UNFINISHED = ".new-"
 SUFFIX = ".seg"
@@ -117,7 +125,9 @@ class Shipped:
         return cls(*cls.LAYOUT.unpack(content)) if len(content) == cls.LAYOUT.size else cls()
 
 
-def make_folder(settings: Settings, collector: bytes, tag: int) -> tuple[Path, int]:
+def make_folder(
+    settings: Settings, collector: bytes, tag: int, database: RecordedDatabase = NOT_KNOWN_YET
+) -> tuple[Path, int]:
     """Make the folder of this process, with its lock held; return it and the lock's file descriptor."""
     root = own_folder(Path(settings.spool))
     unfinished = root / (UNFINISHED + collector.hex())
@@ -126,7 +136,9 @@ def make_folder(settings: Settings, collector: bytes, tag: int) -> tuple[Path, i
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         write_private(unfinished / DESTINATION, json.dumps(asdict(Destination.of(settings))))
-        _write_secret(unfinished)
+        _write_private_bytes(unfinished / SECRET, os.urandom(SECRET_BYTES))
+        if database.identity:
+            _write_private_bytes(unfinished / DATABASE, database_message(database).SerializeToString())
         folder = root / f"{collector.hex()}-{tag:08x}"
         unfinished.rename(folder)
     except OSError:
@@ -135,12 +147,24 @@ def make_folder(settings: Settings, collector: bytes, tag: int) -> tuple[Path, i
     return folder, lock
 
 
-def _write_secret(folder: Path) -> None:
-    handle = os.open(folder / SECRET, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+def _write_private_bytes(path: Path, content: bytes) -> None:
+    handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
     try:
-        os.write(handle, os.urandom(SECRET_BYTES))
+        os.write(handle, content)
     finally:
         os.close(handle)
+
+
+def database_message(database: RecordedDatabase) -> history_pb2.Database:
+    return history_pb2.Database(identity=database.identity, name=database.name)
+
+
+def read_database(folder: Path) -> history_pb2.Database:
+    """Which one the collector of a folder records; empty if it does not say, or cannot be read."""
+    try:
+        return history_pb2.Database.FromString((folder / DATABASE).read_bytes())
+    except (OSError, DecodeError):
+        return history_pb2.Database()
 
 
 def read_secret(folder: Path) -> bytes:
@@ -150,6 +174,14 @@ def read_secret(folder: Path) -> bytes:
             return file.read(SECRET_BYTES)
     except FileNotFoundError:
         return b""
+
+
+def read_refusal(folder: Path) -> str:
+    """What the verifier says against all that comes from a folder; empty if it takes it."""
+    try:
+        return (folder / REFUSED).read_text(errors="replace")
+    except OSError:
+        return ""
 
 
 def try_lock(path: Path) -> int | None:
@@ -197,6 +229,7 @@ class Spool:
         self.bytes_max = bytes_max
         self.size = 0  # bytes below the root, all folders: as measured last, and what was appended since
         self.last_sequence = 0
+        self._database = read_database(folder)
         self._hello = hello  # makes the Hello of a segment, given its first fragment
         self._lock_file = lock
         self._appender = segments.Appender(folder, segment_bytes_max)
@@ -243,8 +276,12 @@ class Spool:
         self._appender = segments.Appender(folder, self._appender.segment_bytes_max)
 
     def measure(self) -> None:
-        """See how much there is: the limit is for all processes that share the root."""
-        self.size = sum(map(bytes_in, folders(self.folder.parent)))
+        """See how much there is: the limit is for all processes that share the root and record the same database.
+
+        Not for all databases together, or one that no verifier takes would leave no room for the others.
+        """
+        same = (each for each in folders(self.folder.parent) if read_database(each).identity == self._database.identity)
+        self.size = sum(map(bytes_in, same))
 
     def close(self) -> None:
         """Close the files. In a forked child they belong to the parent, which keeps the lock."""

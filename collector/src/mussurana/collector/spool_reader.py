@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from time import time_ns
 
-from mussurana.collector.spool import FOLDER, read_secret
+from mussurana.collector.spool import FOLDER, read_database, read_secret
 from mussurana.collector.write_ids import COUNTER_END
 from mussurana.wire import PROTOCOL, TAG_MAX, counter_of, history_pb2, segments, tag_of
 
@@ -54,7 +54,7 @@ class SpoolReader:
         hello = next(self._hellos(), None)
         if hello is None:
             collector, _ = name_of(self.folder)
-            hello = history_pb2.Hello(protocol=PROTOCOL, collector=collector)
+            hello = history_pb2.Hello(protocol=PROTOCOL, collector=collector, recorded=read_database(self.folder))
         hello.first_sequence = first_sequence
         hello.secret = read_secret(self.folder)
         return history_pb2.Upload(hello=hello).SerializeToString()

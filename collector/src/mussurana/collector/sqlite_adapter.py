@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from time import perf_counter, time_ns
 from typing import Any, Literal
 
+from mussurana.collector.catalog import Catalog
 from mussurana.collector.catalog_sqlite import SCHEMA_VERSION_QUERY, sqlite_catalog
 from mussurana.collector.coverage import PARTIAL, UNOBSERVED_WRITE
 from mussurana.collector.database import plans_from
@@ -31,6 +32,7 @@ from mussurana.collector.sql.plans import Plans
 from mussurana.collector.sql.splice import ByName, WrongParameters
 from mussurana.collector.sql.tokens import QMARK, SQLITE
 from mussurana.collector.transactions import Transactions
+from mussurana.collector.which_database import sqlite_database
 
 logger = logging.getLogger("mussurana")
 
@@ -50,8 +52,10 @@ class Watch:
     """What is remembered of one connection."""
 
     def __init__(self, settings: Settings, connection: Any) -> None:
+        self.settings = settings
         self.connection = connection
-        self.recorder: Recorder = recorder_for(settings)
+        self.recorder: Recorder = recorder_for(settings)  # until it is told which database this is
+        self.is_told = False
         self.plans: Plans | None = None
         self.transactions: Transactions | None = None
         self.schema_version = -1
@@ -74,7 +78,10 @@ class Watch:
             if not self.database:
                 path = self.run("PRAGMA database_list")[0][2]
                 self.database = (SQLITE, os.path.realpath(path) if path else id(self))
-            self.plans = plans_from(self.database, sqlite_catalog(self.run), SQLITE, self.recorder.coverage)
+            catalog = sqlite_catalog(self.run)
+            if not self.is_told:
+                self._belong_to(catalog)
+            self.plans = plans_from(self.database, catalog, SQLITE, self.recorder.coverage)
             self.schema_version = version
         if self.transactions is None and self.plans.catalog.tables:
             fenced = self.plans.catalog.fence is not None
@@ -84,6 +91,14 @@ class Watch:
         transactions = self.transactions
         if transactions is not None and transactions.session.fence_due(time_ns()):
             self._fence(transactions)
+
+    def _belong_to(self, catalog: Catalog) -> None:
+        """Record into what is recorded of this database. Which one it is has to be asked once: its file stays."""
+        if self.transactions is None and catalog.tables and not self.recorder.is_closed:
+            path = self.database[1]
+            recorded = sqlite_database(catalog.database, path if isinstance(path, str) else "")
+            self.recorder = recorder_for(self.settings, recorded)
+            self.is_told = True
 
     def _fence(self, transactions: Transactions, closing: bool = False) -> None:
         """A transaction of its own that extends the chain of fences. It never waits for a lock: it fails instead.
@@ -95,6 +110,7 @@ class Watch:
         ((patience,),) = self.run("PRAGMA busy_timeout")
         isolation_level = self.connection.isolation_level
         txn = session.begin()
+        txn.isolation = transactions.default_isolation
         write_id = self.recorder.write_id()
         try:
             self.run("PRAGMA busy_timeout = 0")

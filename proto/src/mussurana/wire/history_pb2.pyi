@@ -52,7 +52,7 @@ class Download(_message.Message):
     def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., acknowledgement: _Optional[_Union[Acknowledgement, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol", "collector", "name", "database", "version", "first_sequence", "secret")
+    __slots__ = ("protocol", "collector", "name", "database", "version", "first_sequence", "secret", "recorded")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     COLLECTOR_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -60,6 +60,7 @@ class Hello(_message.Message):
     VERSION_FIELD_NUMBER: _ClassVar[int]
     FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     SECRET_FIELD_NUMBER: _ClassVar[int]
+    RECORDED_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     collector: bytes
     name: str
@@ -67,7 +68,16 @@ class Hello(_message.Message):
     version: str
     first_sequence: int
     secret: bytes
-    def __init__(self, protocol: _Optional[int] = ..., collector: _Optional[bytes] = ..., name: _Optional[str] = ..., database: _Optional[str] = ..., version: _Optional[str] = ..., first_sequence: _Optional[int] = ..., secret: _Optional[bytes] = ...) -> None: ...
+    recorded: Database
+    def __init__(self, protocol: _Optional[int] = ..., collector: _Optional[bytes] = ..., name: _Optional[str] = ..., database: _Optional[str] = ..., version: _Optional[str] = ..., first_sequence: _Optional[int] = ..., secret: _Optional[bytes] = ..., recorded: _Optional[_Union[Database, _Mapping]] = ...) -> None: ...
+
+class Database(_message.Message):
+    __slots__ = ("identity", "name")
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    identity: str
+    name: str
+    def __init__(self, identity: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("protocol", "durable_sequence", "window_bytes")
@@ -88,7 +98,7 @@ class Acknowledgement(_message.Message):
     def __init__(self, durable_sequence: _Optional[int] = ..., window_bytes: _Optional[int] = ...) -> None: ...
 
 class Fragment(_message.Message):
-    __slots__ = ("sequence", "sealed_ns", "session_event", "txn_count", "txn_session", "txn_status", "txn_begin_ns", "txn_begun_ns", "txn_commit_ns", "txn_committed_ns", "txn_op_count", "txn_isolation", "op_kind", "op_key", "op_version", "op_previous", "op_statement", "fence_epoch", "write_ids", "key_name", "statement", "gap", "coverage", "fences", "beginning", "collector_name", "xid_horizon")
+    __slots__ = ("sequence", "sealed_ns", "session_event", "txn_count", "txn_session", "txn_status", "txn_begin_ns", "txn_begun_ns", "txn_commit_ns", "txn_committed_ns", "txn_op_count", "txn_isolation", "op_kind", "op_key", "op_version", "op_previous", "op_statement", "fence_epoch", "write_ids", "key_name", "statement", "gap", "coverage", "fences", "beginning", "collector_name", "database", "xid_horizon")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     SEALED_NS_FIELD_NUMBER: _ClassVar[int]
     SESSION_EVENT_FIELD_NUMBER: _ClassVar[int]
@@ -115,6 +125,7 @@ class Fragment(_message.Message):
     FENCES_FIELD_NUMBER: _ClassVar[int]
     BEGINNING_FIELD_NUMBER: _ClassVar[int]
     COLLECTOR_NAME_FIELD_NUMBER: _ClassVar[int]
+    DATABASE_FIELD_NUMBER: _ClassVar[int]
     XID_HORIZON_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     sealed_ns: int
@@ -142,8 +153,9 @@ class Fragment(_message.Message):
     fences: Fences
     beginning: _containers.RepeatedCompositeFieldContainer[Beginning]
     collector_name: str
+    database: Database
     xid_horizon: int
-    def __init__(self, sequence: _Optional[int] = ..., sealed_ns: _Optional[int] = ..., session_event: _Optional[_Iterable[_Union[SessionEvent, _Mapping]]] = ..., txn_count: _Optional[int] = ..., txn_session: _Optional[bytes] = ..., txn_status: _Optional[bytes] = ..., txn_begin_ns: _Optional[bytes] = ..., txn_begun_ns: _Optional[bytes] = ..., txn_commit_ns: _Optional[bytes] = ..., txn_committed_ns: _Optional[bytes] = ..., txn_op_count: _Optional[bytes] = ..., txn_isolation: _Optional[bytes] = ..., op_kind: _Optional[bytes] = ..., op_key: _Optional[bytes] = ..., op_version: _Optional[bytes] = ..., op_previous: _Optional[bytes] = ..., op_statement: _Optional[bytes] = ..., fence_epoch: _Optional[bytes] = ..., write_ids: _Optional[_Iterable[_Union[WriteIds, _Mapping]]] = ..., key_name: _Optional[_Iterable[_Union[KeyName, _Mapping]]] = ..., statement: _Optional[_Iterable[_Union[Statement, _Mapping]]] = ..., gap: _Optional[_Iterable[_Union[Gap, _Mapping]]] = ..., coverage: _Optional[_Iterable[_Union[Coverage, _Mapping]]] = ..., fences: _Optional[_Union[Fences, _Mapping]] = ..., beginning: _Optional[_Iterable[_Union[Beginning, _Mapping]]] = ..., collector_name: _Optional[str] = ..., xid_horizon: _Optional[int] = ...) -> None: ...
+    def __init__(self, sequence: _Optional[int] = ..., sealed_ns: _Optional[int] = ..., session_event: _Optional[_Iterable[_Union[SessionEvent, _Mapping]]] = ..., txn_count: _Optional[int] = ..., txn_session: _Optional[bytes] = ..., txn_status: _Optional[bytes] = ..., txn_begin_ns: _Optional[bytes] = ..., txn_begun_ns: _Optional[bytes] = ..., txn_commit_ns: _Optional[bytes] = ..., txn_committed_ns: _Optional[bytes] = ..., txn_op_count: _Optional[bytes] = ..., txn_isolation: _Optional[bytes] = ..., op_kind: _Optional[bytes] = ..., op_key: _Optional[bytes] = ..., op_version: _Optional[bytes] = ..., op_previous: _Optional[bytes] = ..., op_statement: _Optional[bytes] = ..., fence_epoch: _Optional[bytes] = ..., write_ids: _Optional[_Iterable[_Union[WriteIds, _Mapping]]] = ..., key_name: _Optional[_Iterable[_Union[KeyName, _Mapping]]] = ..., statement: _Optional[_Iterable[_Union[Statement, _Mapping]]] = ..., gap: _Optional[_Iterable[_Union[Gap, _Mapping]]] = ..., coverage: _Optional[_Iterable[_Union[Coverage, _Mapping]]] = ..., fences: _Optional[_Union[Fences, _Mapping]] = ..., beginning: _Optional[_Iterable[_Union[Beginning, _Mapping]]] = ..., collector_name: _Optional[str] = ..., database: _Optional[_Union[Database, _Mapping]] = ..., xid_horizon: _Optional[int] = ...) -> None: ...
 
 class WriteIds(_message.Message):
     __slots__ = ("tag", "settled", "drawn")

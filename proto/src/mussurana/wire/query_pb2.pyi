@@ -11,7 +11,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("version", "uptime_seconds", "state", "trouble", "lag_seconds", "log_behind_bytes", "log_bytes", "checkpoint_bytes", "checkpoint_ns", "violations", "waiting", "unknown_txns", "lost_txns", "in_doubt", "sessions_open", "sessions_idle", "level", "collector", "unchecked_reads", "now_ns", "alarms_waiting", "alarms_withdrawn", "alarm_wait_seconds")
+    __slots__ = ("version", "uptime_seconds", "state", "trouble", "lag_seconds", "log_behind_bytes", "log_bytes", "checkpoint_bytes", "checkpoint_ns", "violations", "waiting", "unknown_txns", "lost_txns", "in_doubt", "sessions_open", "sessions_idle", "level", "collector", "unchecked_reads", "now_ns", "alarms_waiting", "alarms_withdrawn", "alarm_wait_seconds", "database")
     class UncheckedReadsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -42,6 +42,7 @@ class StatusReply(_message.Message):
     ALARMS_WAITING_FIELD_NUMBER: _ClassVar[int]
     ALARMS_WITHDRAWN_FIELD_NUMBER: _ClassVar[int]
     ALARM_WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    DATABASE_FIELD_NUMBER: _ClassVar[int]
     version: str
     uptime_seconds: float
     state: str
@@ -65,7 +66,8 @@ class StatusReply(_message.Message):
     alarms_waiting: int
     alarms_withdrawn: int
     alarm_wait_seconds: float
-    def __init__(self, version: _Optional[str] = ..., uptime_seconds: _Optional[float] = ..., state: _Optional[str] = ..., trouble: _Optional[_Iterable[str]] = ..., lag_seconds: _Optional[float] = ..., log_behind_bytes: _Optional[int] = ..., log_bytes: _Optional[int] = ..., checkpoint_bytes: _Optional[int] = ..., checkpoint_ns: _Optional[int] = ..., violations: _Optional[int] = ..., waiting: _Optional[int] = ..., unknown_txns: _Optional[int] = ..., lost_txns: _Optional[int] = ..., in_doubt: _Optional[int] = ..., sessions_open: _Optional[int] = ..., sessions_idle: _Optional[int] = ..., level: _Optional[_Iterable[_Union[LevelStatus, _Mapping]]] = ..., collector: _Optional[_Iterable[_Union[CollectorStatus, _Mapping]]] = ..., unchecked_reads: _Optional[_Mapping[str, int]] = ..., now_ns: _Optional[int] = ..., alarms_waiting: _Optional[int] = ..., alarms_withdrawn: _Optional[int] = ..., alarm_wait_seconds: _Optional[float] = ...) -> None: ...
+    database: str
+    def __init__(self, version: _Optional[str] = ..., uptime_seconds: _Optional[float] = ..., state: _Optional[str] = ..., trouble: _Optional[_Iterable[str]] = ..., lag_seconds: _Optional[float] = ..., log_behind_bytes: _Optional[int] = ..., log_bytes: _Optional[int] = ..., checkpoint_bytes: _Optional[int] = ..., checkpoint_ns: _Optional[int] = ..., violations: _Optional[int] = ..., waiting: _Optional[int] = ..., unknown_txns: _Optional[int] = ..., lost_txns: _Optional[int] = ..., in_doubt: _Optional[int] = ..., sessions_open: _Optional[int] = ..., sessions_idle: _Optional[int] = ..., level: _Optional[_Iterable[_Union[LevelStatus, _Mapping]]] = ..., collector: _Optional[_Iterable[_Union[CollectorStatus, _Mapping]]] = ..., unchecked_reads: _Optional[_Mapping[str, int]] = ..., now_ns: _Optional[int] = ..., alarms_waiting: _Optional[int] = ..., alarms_withdrawn: _Optional[int] = ..., alarm_wait_seconds: _Optional[float] = ..., database: _Optional[str] = ...) -> None: ...
 
 class LevelStatus(_message.Message):
     __slots__ = ("level", "epoch", "epoch_reached_ns", "retained", "table_keys", "last_round")

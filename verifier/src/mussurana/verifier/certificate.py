@@ -17,6 +17,9 @@ from mussurana.verifier.verdict import Accepted, Rejected, Result
 FORMAT = "mussurana-certificate"
 VERSION = 1
 
+CLOCK_DRIFT_NS_MAX = 1 << 62
+"""146 years. The auditor adds it to times, which are as large at most."""
+
 
 class CertificateError(HistoryError):
     """A file that is not a certificate. The message names the file and the field, and says what was expected."""
@@ -55,6 +58,10 @@ def read_certificate(path: Path | str) -> dict[str, Any]:
         raise CertificateError(f"{path}: not a certificate: byte {error.start} is not UTF-8 text") from error
     except json.JSONDecodeError as error:
         raise CertificateError(f"{path}: line {error.lineno}, column {error.colno}: not JSON: {error.msg}") from error
+    except ValueError as error:  # Python converts no numbers of more than 4,300 digits
+        raise CertificateError(f"{path}: a number has too many digits") from error
+    except RecursionError as error:
+        raise CertificateError(f"{path}: nested too deeply") from error
     if not isinstance(fields, dict) or fields.get("format") != FORMAT:
         raise CertificateError(f'{path}: not a certificate: expected an object with "format": "{FORMAT}"')
     if fields.get("version") != VERSION:
@@ -64,10 +71,11 @@ def read_certificate(path: Path | str) -> dict[str, Any]:
         if not holds:
             raise CertificateError(f"{path}: field {field}: expected {expected}")
 
-    expect(fields.get("level") in LEVELS, "level", f"one of {', '.join(LEVELS)}")
+    expect(fields.get("level") in tuple(LEVELS), "level", f"one of {', '.join(LEVELS)}")
     expect(isinstance(fields.get("session_order"), bool), "session_order", "true or false")
     drift_ns = fields.get("clock_drift_ns")
-    expect(type(drift_ns) is int and drift_ns >= 0, "clock_drift_ns", "a number of nanoseconds, not negative")
+    fits = type(drift_ns) is int and 0 <= drift_ns <= CLOCK_DRIFT_NS_MAX
+    expect(fits, "clock_drift_ns", f"a number of nanoseconds from 0 to {CLOCK_DRIFT_NS_MAX}")
     expect(isinstance(fields.get("history"), dict), "history", "an object with transactions, operations and crc32")
     verdict = fields.get("verdict")
     expect(verdict in ("accepted", "rejected", "unknown"), "verdict", "accepted, rejected or unknown")

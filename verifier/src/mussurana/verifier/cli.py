@@ -9,6 +9,7 @@ import sys
 import traceback
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
@@ -24,6 +25,8 @@ from mussurana.verifier.commands.base import (
     CommandError,
     OutputError,
     Parser,
+    add_database,
+    code_of,
     complain,
     duration_ns,
     duration_seconds,
@@ -36,7 +39,10 @@ from mussurana.verifier.commands.base import (
 from mussurana.verifier.levels import LEVELS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from mussurana.verifier.commands.base import Commands
+    from mussurana.verifier.formats import Recording
     from mussurana.verifier.history import History
     from mussurana.verifier.verdict import Counterexample, Result
 
@@ -100,6 +106,7 @@ def add_check(commands: Commands) -> None:
         help="what the database promises (default: %(default)s)",
     )
     add_format(command, "--format", "format", "recognised from the path")
+    add_database(command, "default: each that was recorded there, one after the other")
     command.add_argument("--json", action="store_true", help="print the result as one JSON object")
     command.add_argument(
         "--report",
@@ -146,6 +153,7 @@ def add_audit(commands: Commands) -> None:
     command.add_argument("certificate", metavar="CERTIFICATE", type=Path, help="what `check --certificate` wrote")
     command.add_argument("history", metavar="HISTORY", help="the history that it is about")
     add_format(command, "--format", "format", "recognised from the path")
+    add_database(command, "needed if there are several")
 
 
 def add_convert(commands: Commands) -> None:
@@ -159,6 +167,7 @@ def add_convert(commands: Commands) -> None:
     command.add_argument("source", metavar="SOURCE", help="a file or folder with a history")
     command.add_argument("target", metavar="TARGET", help="the file or folder to write")
     add_format(command, "--from", "source_format", "recognised from the path")
+    add_database(command, "needed if there are several")
     add_format(command, "--to", "target_format", "by how its name ends")
 
 
@@ -216,35 +225,81 @@ def run_check(options: argparse.Namespace) -> int:
     from mussurana.verifier.progress import working
 
     with working() as progress:
-        from mussurana.verifier.engine.check import check
-        from mussurana.verifier.formats import load
-        from mussurana.verifier.history import HistoryError
-        from mussurana.verifier.overtime import ended_by
-        from mussurana.verifier.verdict import Result, Settings, Unknown
+        from mussurana.verifier.formats import load, recordings
 
         progress("loading")
         started = perf_counter()
-        history = load(options.path, options.format)
-        loaded = perf_counter() - started
-        if not history.txn_count:  # it would pass, and a recording that failed would go unnoticed
-            raise HistoryError(f"{options.path}: there is no transaction to check")
-        settings = Settings(options.level, not options.no_session_order, options.clock_drift)
+        found = [] if options.database else recordings(options.path, options.format)
+        if len(found) <= 1:
+            load_it = partial(load, options.path, options.format, options.database)
+            result, history = checked(options, load_it, started, progress, partial(tell, options))
+    return check_each(options, found) if len(found) > 1 else tell(options, result, history)
 
-        def give_up() -> int:
-            reason = f"no answer within {options.timeout:g} seconds, nor long after that. Try a longer --timeout."
-            result = Result(Unknown(reason), settings, history.txn_count, len(history.session_names))
-            seconds = {"load": loaded, "total": perf_counter() - started}
-            return tell(options, replace(result, seconds=seconds), history)
 
-        with ended_by(options.timeout, give_up):
-            result = check(history, settings, solver=options.solver, timeout_seconds=options.timeout, report=progress)
+def check_each(options: argparse.Namespace, found: Sequence[Recording]) -> int:
+    """Check what was recorded of several databases, each on its own."""
+    from mussurana.verifier.commands.several import Several
+    from mussurana.verifier.history import HistoryError
+    from mussurana.verifier.progress import working
+
+    if options.report or options.certificate:
+        names = ", ".join(each.name for each in found)
+        raise CommandError(
+            f"{options.path}: a report or certificate is about one history, and {len(found)} databases were recorded "
+            f"here; say which one with --database: {names}"
+        )
+    verdicts = Several(options.path, options.json, rendered)
+    for each in found:
+
+        def give_up(result: Result, history: History, each: Recording = each) -> int:
+            verdicts.tell(each, result)
+            return verdicts.end()
+
+        try:
+            with working() as progress:
+                result, _ = checked(options, each.read, perf_counter(), progress, give_up)
+            verdicts.tell(each, result)
+        except (HistoryError, OSError) as error:
+            complain(f"mussurana check: {each.name}: {error}")
+            verdicts.fail(each, str(error))
+    return verdicts.end()
+
+
+def checked(
+    options: argparse.Namespace,
+    load: Callable[[], History],
+    started: float,
+    progress: Callable[[str], None],
+    tell: Callable[[Result, History], int],
+) -> tuple[Result, History]:
+    """What a history is like. If it takes far too long, `tell` says so, and the process ends with its exit code."""
+    from mussurana.verifier.engine.check import check
+    from mussurana.verifier.history import HistoryError
+    from mussurana.verifier.overtime import ended_by
+    from mussurana.verifier.verdict import Result, Settings, Unknown
+
+    progress("loading")
+    history = load()
+    loaded = perf_counter() - started
+    if not history.txn_count:  # it would pass, and a recording that failed would go unnoticed
+        raise HistoryError(f"{options.path}: there is no transaction to check")
+    settings = Settings(options.level, not options.no_session_order, options.clock_drift)
+
+    def give_up() -> int:
+        reason = f"no answer within {options.timeout:g} seconds, nor long after that. Try a longer --timeout."
+        result = Result(Unknown(reason), settings, history.txn_count, len(history.session_names))
+        seconds = {"load": loaded, "total": perf_counter() - started}
+        return tell(replace(result, seconds=seconds), history)
+
+    with ended_by(options.timeout, give_up):
+        result = check(history, settings, solver=options.solver, timeout_seconds=options.timeout, report=progress)
     seconds = {"load": loaded, **result.seconds, "total": loaded + result.seconds["total"]}
-    return tell(options, replace(result, seconds=seconds), history)
+    return replace(result, seconds=seconds), history
 
 
 def tell(options: argparse.Namespace, result: Result, history: History) -> int:
     """Print the verdict, write the files, and return the exit code."""
-    from mussurana.verifier.verdict import Accepted, Rejected
+    from mussurana.verifier.verdict import Rejected
 
     # First of all the verdict: it is there even if a file cannot be written.
     say(rendered(result, options.path, ".json" if options.json else ".txt", terminal_columns()))
@@ -257,9 +312,7 @@ def tell(options: argparse.Namespace, result: Result, history: History) -> int:
         from mussurana.verifier.certificate import certificate
 
         write(options.certificate, json.dumps(certificate(result, history)) + "\n")
-    if isinstance(result.verdict, Accepted):
-        return ACCEPTED
-    return REJECTED if isinstance(result.verdict, Rejected) else UNKNOWN
+    return code_of(result)
 
 
 def run_audit(options: argparse.Namespace) -> int:
@@ -271,7 +324,8 @@ def run_audit(options: argparse.Namespace) -> int:
         from mussurana.verifier.formats import load
 
         progress("loading")
-        certificate, history = read_certificate(options.certificate), load(options.history, options.format)
+        certificate = read_certificate(options.certificate)
+        history = load(options.history, options.format, options.database)
         progress("auditing")
         outcome = audit(certificate, history)
     said, code = {
@@ -290,7 +344,7 @@ def run_convert(options: argparse.Namespace) -> int:
         from mussurana.verifier.formats import load, save
 
         progress("loading")
-        history = load(options.source, options.source_format)
+        history = load(options.source, options.source_format, options.database)
         progress("writing")
         lost = save(history, options.target, options.target_format)
     lines = [f"{options.target}: {history.txn_count:,} transactions, {history.op_count:,} operations"]

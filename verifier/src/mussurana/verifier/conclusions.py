@@ -17,7 +17,10 @@ from mussurana.verifier.history import Kind, Status
 if TYPE_CHECKING:
     from mussurana.verifier.audit import Rules
 
-STEPS_MAX = 1_000_000  # events put in order; takes up to two minutes, where most counterexamples take one case
+STEPS_MAX = 1_000_000  # events put in order; takes some minutes at most, where most counterexamples take one case
+
+NAMED_MAX = 500
+DEMANDS_MAX = 500_000  # some hundred bytes each; dozens of transactions have thousands
 
 START = -1  # an event before all others, which installed the initial versions
 Pair = tuple[int, int]  # of events, of which the first comes before the second
@@ -31,13 +34,18 @@ def seen_by(rules: Rules, txn: int) -> set[tuple[int, int]]:
 
 
 def demands_of(rules: Rules, events: list[int]) -> list[Demand]:
-    """What holds in every valid order of some events. If nothing can, an event has to come before itself."""
+    """What holds in every valid order of some events, or more than DEMANDS_MAX of it.
+
+    If nothing can, an event has to come before itself.
+    """
     found = [((START, b), (a, b)) for a, b in permutations(events, 2) if rules.before(a, b ^ rules.serial)]
     txns = sorted({event // 2 for event in events})
     writer = {(key, v): 2 * txn + 1 for txn in txns for _, _, key, v, _ in rules.writes[txn]}
     final = {txn: {key: v for _, _, key, v, _ in rules.writes[txn]} for txn in txns}
     saw = {txn: seen_by(rules, txn) for txn in txns}
     for txn, key in {(t, op[2]): None for t in txns for op in rules.ops[t]}:
+        if len(found) > DEMANDS_MAX:
+            return found
         begin, commit = 2 * txn | rules.serial, 2 * txn + 1
         ops = [op for op in rules.ops[txn] if op[2] == key]
         others = {2 * u + 1: {key: [final[u][key]]} for u in txns if u != txn and key in final[u]}
@@ -83,6 +91,9 @@ def refute(
 ) -> tuple[bool | None, str]:
     """Whether no order of the named transactions is valid, with and without each one in doubt; None: it cannot tell."""
     steps = 0
+    too_many = f"{len(named)} transactions have too many orders to try them all"
+    if len(named) > NAMED_MAX:
+        return None, too_many
     sure, in_doubt = (
         [txn for txn in named if rules.status[txn] == status] for status in (Status.COMMITTED, Status.IN_DOUBT)
     )
@@ -95,9 +106,9 @@ def refute(
         demands = demands_of(rules, events)
         todo = [({event: set[int]() for event in (START, *events)}, [(START, event) for event in events])]
         while todo:
-            steps += len(events)
-            if steps > STEPS_MAX:
-                return None, f"{len(named)} transactions have too many orders to try them all"
+            steps += len(events) + len(demands) // 100
+            if steps > STEPS_MAX or len(demands) > DEMANDS_MAX:
+                return None, too_many
             before, known = todo.pop()
             if not settle(before, known, demands):
                 continue

@@ -78,8 +78,10 @@ def parse_control(tokens: list[Token]) -> Control | None:
         return Control(SET_TRANSACTION, isolation=level_in(" ".join(words)))
     if (level := _level_control(tokens, words)) is not None:
         return level
-    if (first in ("SET", "RESET", "DISCARD") and {"SEARCH_PATH", "SCHEMA", "ALL"} & set(words[1:3])) or (
-        "SET_CONFIG" in words and any(token.text == "search_path" for token in tokens)
+    if (
+        (first in ("SET", "RESET") and {"SEARCH_PATH", "SCHEMA"} & set(words[1:3]))
+        or (first in ("RESET", "DISCARD") and second == "ALL")  # SET CONSTRAINTS ALL is about something else
+        or ("SET_CONFIG" in words and any(token.text == "search_path" for token in tokens))
     ):
         return Control(SEARCH_PATH)
     if first == "SET" and {"CLIENT_ENCODING", "NAMES"} & set(words[1:3]):

@@ -209,7 +209,7 @@ def _steps(plan: Plan, layout: Layout) -> list[Step]:
     """What a `Reader` has to do; nothing where that would not be all."""
     write = plan.write
     if write is not None:
-        if layout.old_keys or layout.version >= 0 or (write.kind != INSERT and layout.previous < 0):
+        if write.table.deferrable or layout.old_keys or layout.version >= 0 or (write.kind != INSERT and layout.previous < 0):
             return []
         if write.kind == INSERT and (layout.previous >= 0 or write.previous_tells):
             return []
@@ -328,17 +328,24 @@ def _extract_write(
     previous: Versions = versions_of(layout.previous) if layout.previous >= 0 else [None] * count
     wrote: Versions = versions_of(layout.version) if layout.version >= 0 else [write_id] * count
     old_names: Found = names_of(write.table, layout.old_keys) if layout.old_keys else [None] * count
-    if write.kind == UPDATE and layout.old_keys and layout.previous >= 0:
-        _extract_moves(names, old_names, previous, wrote, sink)
+    changes = list(zip(names, old_names, previous, wrote, strict=True))
+    if write_id and layout.version >= 0:
+        changes = _landed(changes, write_id, sink)
+    if write.table.deferrable:
+        sink.unsettled.update(sink.names.key(name) for name in (*names, *old_names) if name is not None)
+        if layout.old_keys and layout.previous >= 0:
+            _extract_moves_of_each(changes, sink)
+            return
+    elif layout.old_keys and layout.previous >= 0:
+        _extract_moves(changes, sink)
         return
-    for name, old_name, replaced, version in zip(names, old_names, previous, wrote, strict=True):
+    for name, _, replaced, version in changes:
         if name is None:
             continue
         version = version or 0
         if write.kind == INSERT:
-            became_update = replaced is not None if write.previous_tells else bool(old_name)
-            if became_update:
-                sink.update(name, version, replaced or 0)
+            if write.previous_tells and replaced is not None:
+                sink.update(name, version, replaced)
             else:
                 sink.insert(name, version)
         elif layout.previous < 0:
@@ -350,17 +357,30 @@ def _extract_write(
             sink.update(name, version, replaced or 0)
 
 
-def _extract_moves(names: Found, old_names: Found, previous: Versions, wrote: Versions, sink: Sink) -> None:
-    """An UPDATE that gave rows other keys. One row may have taken the key that another gave up.
+Change = tuple[str | None, str | None, int | None, int | None]
+"""A row that was written: its name, the name that it had, the version that it had, and the one that it has."""
+
+
+def _landed(changes: list[Change], write_id: int, sink: Sink) -> list[Change]:
+    """Those rows that got our version. A trigger has left the others as they were."""
+    for name, _, _, version in changes:
+        if name is not None and version != write_id:
+            sink.read(name, version or 0)
+    return [change for change in changes if change[3] == write_id]
+
+
+def _extract_moves(changes: list[Change], sink: Sink) -> None:
+    """Rows that may have other keys than before. One row may have taken the key that another gave up.
 
     The version of the row under its new key also names its absence under the old one.
     """
     gone: dict[str, tuple[int, int]] = {}
     come: dict[str, int] = {}
-    for old, new, replaced, version in zip(old_names, names, previous, wrote, strict=True):
-        if old is not None and new is not None:
-            gone[old] = replaced or 0, version or 0
+    for new, old, replaced, version in changes:
+        if new is not None:
             come[new] = version or 0
+            if old is not None:
+                gone[old] = replaced or 0, version or 0
     for name, (replaced, version) in gone.items():
         if name in come:
             sink.update(name, come[name], replaced)
@@ -369,6 +389,19 @@ def _extract_moves(names: Found, old_names: Found, previous: Versions, wrote: Ve
     for name, version in come.items():
         if name not in gone:
             sink.insert(name, version)
+
+
+def _extract_moves_of_each(changes: list[Change], sink: Sink) -> None:
+    """The same where two rows may have one key for now: row for row, to be settled when all is known."""
+    for new, old, replaced, version in changes:
+        if new is None:
+            continue
+        if old is not None and old != new:
+            sink.delete(old, version or 0, replaced or 0)
+        if old is not None and old == new:
+            sink.update(new, version or 0, replaced or 0)
+        else:
+            sink.insert(new, version or 0)
 
 
 def _names(table: Table, keys: Sequence[tuple[Any, ...]]) -> Iterator[str]:

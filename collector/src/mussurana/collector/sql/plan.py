@@ -47,7 +47,7 @@ class Write:
     previous_tells: bool = (
         False  # an INSERT became an UPDATE where `previous` is not null; else, where old_keys are not
     )
-    version: Place | None = None  # where the database says which version it wrote: only with xmin
+    version: Place | None = None  # the row's afterwards: with xmin, and where a trigger may keep the one that it had
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,11 +1,15 @@
 """INSERT, UPDATE and DELETE: the write id goes into the row, and RETURNING says which rows and which version was there.
 
+Where a trigger may leave a row as it was, RETURNING also says which version the row has afterwards.
+
 From PostgreSQL 18 on, RETURNING itself knows the old row. Before, and in SQLite, the row keeps the version it
 replaced in a column of its own, where 0 stands for a version from before anybody recorded and null for no version at
 all.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from mussurana.collector.catalog import PREVIOUS_WID, Table
 from mussurana.collector.catalog import WID as WID_COLUMN
@@ -243,7 +247,7 @@ class _Writer:
         plan = self._finish(INSERT, returning, [], previous, old_keys)
         if updates and not self.old and plan.write is not None:
             write = plan.write
-            plan.write = Write(INSERT, write.table, write.keys, write.previous, (), True)
+            plan.write = replace(write, previous_tells=True)
         return plan
 
     def name_columns(self) -> None:
@@ -310,7 +314,8 @@ class _Writer:
         set_at = self.find("SET", index)
         if set_at >= end:
             return False
-        self._refuse_key_change(set_at + 1, end)
+        if not self.old and self._changes_key(set_at + 1, end):
+            raise NotUnderstood("ON CONFLICT DO UPDATE of a key")
         if self.tags:
             piece = f" {WID_COLUMN} = excluded.{WID_COLUMN},"
             if not self.old:
@@ -318,18 +323,17 @@ class _Writer:
             self.draft.splice.insert(self.tokens[set_at].end, piece)
         return True
 
-    def _refuse_key_change(self, first: int, last: int) -> None:
-        if self._changes_key(first, last):
-            raise NotUnderstood("ON CONFLICT DO UPDATE of a key")
-
     def _changes_key(self, first: int, last: int) -> bool:
-        """Whether an assignment to a column of the key stands in tokens [first, last)."""
+        """Whether the assignments in tokens [first, last), or what a trigger adds to them, may change the key."""
+        if self.table.before.move:
+            return True
+        sources = self.table.key_sources
         for item in split_items(self.tokens, first, last):
             head = self.tokens[item.first]
             names = [head]
             if head.word == "(":
                 names = [token for token in self.tokens[item.first : head.closing] if token.is_name]
-            if any(token.is_name and token.name in self.table.key_columns for token in names):
+            if any(token.is_name and token.name in sources for token in names):
                 return True
         return False
 
@@ -346,6 +350,8 @@ class _Writer:
         changes_key = self._changes_key(set_at + 1, min(from_at, where_at, returning))
         if changes_key and not self.old:
             raise NotUnderstood("UPDATE of a key")
+        if changes_key and self.table.is_whole and INSERT in self.table.before.skip:
+            raise NotUnderstood("UPDATE that a trigger may end halfway between two partitions")
         if self.tags:
             piece = f" {WID_COLUMN} = {WID},"
             if not self.old:
@@ -355,7 +361,7 @@ class _Writer:
         previous = draft.version_of("old") if self.old else self._returned(PREVIOUS_WID) if self.tags else None
         old_keys = draft.key_columns("old", self.table) if changes_key else []
         plan = self._finish(UPDATE, returning, select.sources, previous, old_keys)
-        if not select.sources and not changes_key:
+        if not select.sources and not changes_key and UPDATE not in self.table.before.skip:
             plan.notice_absence(find_absence(tokens, select.where, self.table, self.target.alias_name))
         return plan
 
@@ -368,7 +374,7 @@ class _Writer:
             raise NotUnderstood("DELETE")
         select = joined(self.draft, DELETE, self.target, self.end)
         plan = self._finish(DELETE, returning, select.sources, self.draft.version_of(self.returned), [])
-        if not select.sources:
+        if not select.sources and DELETE not in self.table.before.skip:
             plan.notice_absence(find_absence(tokens, select.where, self.table, self.target.alias_name))
         return plan
 
@@ -407,7 +413,10 @@ class _Writer:
             previous_at = len(columns)
             columns.append(f"{previous} AS {PREFIX}p")
         version_at: Place | None = None
-        if not self.tags:
+        if self.tags and self.table.before.keep and (kind == UPDATE or (kind == INSERT and previous is not None)):
+            version_at = len(columns)
+            columns.append(f"{draft.version_of(alias)} AS {PREFIX}v")
+        elif not self.tags:
             version_at = len(columns)
             version = "pg_current_xact_id()::text::bigint & 4294967295" if kind == DELETE else draft.version_of(alias)
             columns.append(f"{version} AS {PREFIX}v")

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO, TypeAlias
 
 if TYPE_CHECKING:
+    from mussurana.verifier.verdict import Result
+
     Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 
 ACCEPTED, REJECTED, UNKNOWN, BAD_INPUT = range(4)  # 1 means that something was rejected, and nothing else exits with it
@@ -37,6 +39,26 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """One line and the exit code for bad input: argparse's own would mean `unknown`."""
         self.exit(BAD_INPUT, f"{self.prog}: {message}\nSee {self.prog} --help\n")
+
+
+def add_database(command: Parser, default: str) -> None:
+    """The option that chooses among what collectors recorded in one place."""
+    command.add_argument(
+        "--database",
+        default="",
+        metavar="NAME",
+        help="only what collectors recorded of this database: its name, the end of its name, or its identity "
+        f"({default})",
+    )
+
+
+def code_of(result: Result) -> int:
+    """The exit code that says a verdict."""
+    from mussurana.verifier.verdict import Accepted, Rejected
+
+    if isinstance(result.verdict, Accepted):
+        return ACCEPTED
+    return REJECTED if isinstance(result.verdict, Rejected) else UNKNOWN
 
 
 def duration_ns(text: str) -> int:

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from mussurana.verifier.commands.ask import add_target, target
-from mussurana.verifier.commands.base import Parser, say
+from mussurana.verifier.commands.base import Parser, add_database, say
 
 if TYPE_CHECKING:
     from mussurana.verifier.commands.base import Commands
@@ -35,6 +35,7 @@ def add(commands: Commands) -> None:
     command.set_defaults(run=run, parser=command)
     command.add_argument("path", metavar="HISTORY", help="a file or folder with a history")
     command.add_argument("--format", metavar="FORMAT", help="its format (default: recognised from the path)")
+    add_database(command, "needed if there are several")
     command.add_argument(
         "--speed",
         type=speed,
@@ -51,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
     from mussurana.verifier.replay.send import Sender
     from mussurana.verifier.replay.translate import streams
 
-    history = load(options.path, options.format)
+    history = load(options.path, options.format, options.database)
     where = target(options)
     started_ns = time.time_ns()
     count = max(1, min(options.collectors, len(history.session_names)))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mussurana.verifier.daemon.logs import LEVELS as LOG_LEVELS
-from mussurana.verifier.daemon.values import address, flag, levels, number, one_of, optional_address, path, url
+from mussurana.verifier.daemon.values import address, flag, levels, number, one_of, optional_address, path, text, url
 
 ENVIRONMENT_PREFIX = "MUSSURANA_"
 
@@ -35,6 +35,12 @@ class Verify:
         levels,
         "What the database promises; several are verified side by side, each at its own cost. It cannot be changed "
         "for a data directory that has been in use.",
+    )
+    database: str = option(
+        "",
+        text,
+        "The database that this is about, by its name or its identity, as `mussurana status` says them; collectors of "
+        "another one are refused. Empty: the first one that is heard, from then on.",
     )
     clock_drift_seconds: float = option(
         0.1, number(0, 3600, float), "How far the clocks of two collectors may be apart, for levels that look at them."

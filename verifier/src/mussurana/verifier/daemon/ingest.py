@@ -20,6 +20,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
+from mussurana.verifier.daemon.audited import Audited, described
 from mussurana.verifier.daemon.board import CollectorInfo, public_id
 from mussurana.verifier.daemon.clock import Clock
 from mussurana.verifier.daemon.commit import Committer, Submission
@@ -29,7 +30,8 @@ from mussurana.verifier.daemon.metrics import Metrics
 from mussurana.verifier.daemon.quotas import Ledger, OverQuota
 from mussurana.verifier.daemon.sequences import MEMORY_NS, NO_SECRET, Sequences
 from mussurana.wire import PROTOCOL, REFUSED_KEY
-from mussurana.wire.history_pb2 import Acknowledgement, Download, Fragment, Hello, Upload, Welcome
+from mussurana.wire.databases import IDENTITY_CHARACTERS_MAX
+from mussurana.wire.history_pb2 import Acknowledgement, Database, Download, Fragment, Hello, Upload, Welcome
 
 SERVICE = "mussurana.v1.Ingest"
 
@@ -67,6 +69,10 @@ HELLO_SECONDS_MAX = 10.0
 AT_ONCE_BYTES_MAX = 1 << 20
 """Of a fragment, to be looked through without leaving the event loop: some milliseconds."""
 
+OTHERS_SHOWN_MAX = 5
+OTHERS_SHOWN_NS = 300 * 10**9
+"""Collectors of another database count as trouble as long as they try. They come back after half a minute at most."""
+
 LOOK_SECONDS = 0.01
 """Between looks whether there is room again."""
 
@@ -94,6 +100,7 @@ class Link:
     received: int  # last sequence that was taken
     durable: int  # last sequence that is durable
     secret: bytes = NO_SECRET  # the digest of the one that it has to come with
+    recorded: Database = field(default_factory=Database)  # as its Hello tells
     ledger: Ledger = field(default_factory=Ledger)
     is_bound: bool = False  # to its secret, or to none: because something of it is in the log
     pending_bytes: int = 0
@@ -124,6 +131,7 @@ class Ingest:
         window_bytes: int,
         collectors_max: int,
         must_wait: Callable[[], str],  # why collectors should wait; empty if they need not
+        audited: Audited,
     ) -> None:
         self._committer, self._check, self._clock, self._metrics = committer, check, clock, metrics
         self._window_bytes, self._collectors_max, self._must_wait = window_bytes, collectors_max, must_wait
@@ -137,6 +145,8 @@ class Ingest:
             )
             for id, last in sequences.items()
         }
+        self._audited = audited
+        self._others: dict[str, tuple[int, str]] = {}  # refused databases: when last, and their names
         self._streams: set[Stream] = set()
         self._greeting = 0  # streams that have not said Hello yet
         self._waiting = ""
@@ -216,6 +226,7 @@ class Ingest:
                 self._count(link, content)
                 fragment = await self._looked_through(link, content)
                 if fragment is not None:
+                    await self._keep_database(fragment.database if fragment.database.identity else link.recorded)
                     self._take(link, fragment)
                 else:
                     self._metrics.fragments_duplicated.inc()
@@ -284,6 +295,9 @@ class Ingest:
         if len(hello.secret) > SECRET_BYTES_MAX:
             message = f"hello.secret has {len(hello.secret)} bytes; at most {SECRET_BYTES_MAX} are taken"
             raise Refused(Status.INVALID_ARGUMENT, "garbage", message)
+        if max(len(hello.recorded.identity), len(hello.recorded.name)) > IDENTITY_CHARACTERS_MAX:
+            message = f"hello.recorded: more than {IDENTITY_CHARACTERS_MAX} characters are not taken"
+            raise Refused(Status.INVALID_ARGUMENT, "garbage", message)
         return hello
 
     def _welcome(self, hello: Hello, stream: Stream) -> Link:
@@ -295,11 +309,13 @@ class Ingest:
         secret = sha256(hello.secret).digest() if hello.secret else NO_SECRET
         if (link.is_bound or link.stream) and not compare_digest(link.secret, secret):
             raise Refused(Status.PERMISSION_DENIED, "secret", WRONG_SECRET)
+        self._refuse_other(self._audited.refusal(hello.recorded), hello.recorded)
         jump = hello.first_sequence - 1 - link.received
         if jump > JUMP_MAX:
             message = f"hello.first_sequence is {hello.first_sequence}, {jump:,} fragments after the last one taken"
             raise Refused(Status.INVALID_ARGUMENT, "sequence", f"{message}; at most {JUMP_MAX:,} are passed over")
         self._links[hello.collector], link.secret = link, secret
+        link.recorded = hello.recorded
         if link.stream is not None:
             message = "another stream of this collector has taken over"
             link.stream.end(Status.ABORTED, "superseded", message)
@@ -325,6 +341,30 @@ class Ingest:
             },
         )
         return link
+
+    async def _keep_database(self, told: Database) -> None:
+        """Take a fragment only if it is of the database that this is about, which the first one decides."""
+        refusal = self._audited.refusal(told)
+        if not refusal and not self._audited.is_kept(told):
+            try:
+                refusal = await asyncio.to_thread(self._audited.keep, told)
+            except OSError as error:
+                raise Refused(Status.UNAVAILABLE, "", f"the data directory cannot be written: {error}") from None
+        self._refuse_other(refusal, told)
+
+    def _refuse_other(self, refusal: str, told: Database) -> None:
+        if refusal:
+            self._others.pop(told.identity, None)
+            self._others = dict([*self._others.items()][1 - OTHERS_SHOWN_MAX :])
+            self._others[told.identity] = self._clock.now_ns(), described(told)
+            raise Refused(Status.FAILED_PRECONDITION, "database", refusal)
+
+    def refused_databases(self) -> str:
+        """Which other databases somebody tries to send, in a sentence; empty if nobody does. From any thread."""
+        oldest_ns = self._clock.now_ns() - OTHERS_SHOWN_NS
+        names = [name for last_ns, name in self._others.values() if last_ns >= oldest_ns]
+        own = self._audited.title
+        return f"this verifier is about {own}, and refuses collectors of {', '.join(names)}" if names else ""
 
     async def _next(self, context: grpc.aio.ServicerContext[Any, Any], link: Link, stream: Stream) -> bytes | None:
         """The next message, once there is room for it; None at the end of the stream."""

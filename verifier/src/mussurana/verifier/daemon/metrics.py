@@ -34,6 +34,7 @@ VERDICTS = ("accepted", "rejected", "unknown")
 PHASES = ("admit", "build", "prune", "solve", "explain", "forget", "total")
 REFUSALS = (
     *("authentication", "protocol", "garbage", "sequence", "capacity", "superseded", "late", "secret", "quota"),
+    "database",  # of another one
 )
 GAP_CAUSES = ("declared", "damaged", "not understood", "not kept")
 ANOMALIES = (

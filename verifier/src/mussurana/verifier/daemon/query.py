@@ -67,6 +67,7 @@ class Query:
             level=[self._level(level) for level in service.config.verify.levels],
             collector=[_collector(info) for info in self._collectors()[:collectors_max]],
             now_ns=service.clock.now_ns(),
+            database=service.audited.title,
         )
         if gauges := progress.gauges:
             reply.waiting, reply.unknown_txns = gauges.waiting, gauges.unknown_txns

@@ -25,6 +25,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from mussurana.verifier.daemon import logs
+from mussurana.verifier.daemon.audited import Audited, AuditedError
 from mussurana.verifier.daemon.auth import Guard, Tokens, TokensError
 from mussurana.verifier.daemon.board import Board, Progress
 from mussurana.verifier.daemon.checkpoint import Checkpoints
@@ -107,6 +108,7 @@ class Service:
                 f"verify: {self.data} was used for {'; '.join(checkpoint.levels)}, and what it has kept is of no use "
                 f"for {'; '.join(self.levels)}. Use another data directory, or the same levels."
             )
+        self.audited = _audited(self.data, config.verify.database)
         base = (checkpoint.log, checkpoint.fed) if checkpoint else (START, Sequences())
         self.journal = Journal(self.data / "journal")
         if checkpoint:
@@ -157,6 +159,7 @@ class Service:
             config.ingest.window_bytes,
             config.ingest.collectors_max,
             self._must_wait,
+            self.audited,
         )
         self.query = Query(self)
         http = config.http
@@ -286,6 +289,7 @@ class Service:
         said = [
             self.not_ready(),
             self.board.progress.trouble,
+            self.ingest.refused_databases(),
             *self.workers.troubles(),
             *self.board.incidents(self.clock.now_ns()),
         ]
@@ -332,6 +336,13 @@ def check_files(config: Config) -> None:
     """Look into the files that the configuration names. StartError says what is wrong with them."""
     _certificates(config)
     _tokens(config)
+
+
+def _audited(data: Path, expected: str) -> Audited:
+    try:
+        return Audited(data, expected)
+    except AuditedError as error:
+        raise StartError(f"verify.database: {error}") from None
 
 
 def _tokens(config: Config) -> Tokens | None:

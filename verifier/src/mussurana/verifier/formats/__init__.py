@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
 from mussurana.verifier.formats import cobra, dbcop, elle, native, spool, text, viper
+from mussurana.verifier.formats.spool import Recording
 from mussurana.verifier.history import History, HistoryError, LeftOut
 
-__all__ = ["FORMATS", "Format", "detect", "load", "save"]
+__all__ = ["FORMATS", "Format", "Recording", "detect", "load", "recordings", "save"]
 
 
 @dataclass(frozen=True)
@@ -33,14 +35,39 @@ FORMATS: dict[str, Format] = {
 }
 
 
-def load(path: str | PathLike[str], format: str | None = None) -> History:
-    """The history at a path. HistoryError says what is wrong with it, and where."""
+def load(path: str | PathLike[str], format: str | None = None, database: str = "") -> History:
+    """The history at a path, or where that has what was recorded of several databases, that of one of them.
+
+    HistoryError says what is wrong with it, and where.
+    """
     place = Path(path)
+    name = _name_of(place, format)
+    if database and name != "spool":
+        raise HistoryError(f"{place}: only what collectors recorded tells of which database it is")
+    with _sentences(place):
+        return spool.only(spool.recordings(place), database).read() if database else _format(name).read(place)
+
+
+def recordings(path: str | PathLike[str], format: str | None = None) -> list[Recording]:
+    """What collectors recorded at a path, by database; empty if it is another kind of history."""
+    place = Path(path)
+    if _name_of(place, format) != "spool":
+        return []
+    with _sentences(place):
+        return spool.recordings(place)
+
+
+def _name_of(place: Path, format: str | None) -> str:
     name = detect(place) if format is None else format
     if not place.exists():
         raise HistoryError(f"{place}: no such file or folder")
+    return name
+
+
+@contextmanager
+def _sentences(place: Path) -> Iterator[None]:
     try:
-        return _format(name).read(place)
+        yield
     except OSError as error:
         raise HistoryError(f"{error.filename or place}: {error.strerror}") from error
     except RecursionError:

@@ -1,10 +1,10 @@
 """What collectors left on disk: a folder of segments, or a folder with one such folder per process.
 
-Each record is an Upload of history.proto (wire/segments.py has the bytes). All collectors below one folder are one
-history. What a fragment means, and what of it proves nothing, the round machine says that `mussurana serve` runs as
-well; so both say the same of the same bytes. Here all fragments are fed to it, nothing waits, and all of it is one
-window. A history from a running system has holes, and none of them may look like an anomaly, so a read counts only
-where it can be held against something:
+Each record is an Upload of history.proto (wire/segments.py has the bytes). All collectors below one folder that
+recorded the same database are one history; `recordings` tells which there are. What a fragment means, and what of it
+proves nothing, the round machine says that `mussurana serve` runs as well; so both say the same of the same bytes. Here
+all fragments are fed to it, nothing waits, and all of it is one window. A history from a running system has holes, and
+none of them may look like an anomaly, so a read counts only where it can be held against something:
 
     of a version that is here       it counts
     lost                            inside a declared gap, or by a collector of which fragments are missing
@@ -39,6 +39,7 @@ from mussurana.verifier.rounds.table import VersionTable
 from mussurana.verifier.rounds.window import Names, lost_ops, make_window
 from mussurana.verifier.rounds.xids import is_from_before
 from mussurana.wire import BEFORE_RECORDING, COUNTER_BITS, FENCE_KEY, PROTOCOL, history_pb2, segments
+from mussurana.wire.databases import are_two, is_place, may_be_one
 
 SUFFIX = ".seg"
 FOR_EVER_NS = 1 << 62  # when all is taken to have been received: nothing is of the future
@@ -52,6 +53,7 @@ CONTESTED_READS = "reads of versions that two collectors may have written"
 OTHER_TXNS = "transactions of an earlier era of the fences, or under another collector's tag"
 MOVED_READS = "reads of rows that were written under another name"
 AMBIGUOUS_KEYS = "operations on keys with the same hash"
+NOT_KNOWN = "a database that is not known"
 CLOCKS_SET_BACK = "transactions whose own clock went back (their times do not count)"
 
 
@@ -66,8 +68,9 @@ class Collector:
 
 
 class Reader:
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, is_all: bool = True) -> None:
+        """`is_all`: nobody else recorded this database, as far as these folders tell."""
+        self.path, self.is_all = path, is_all
         self.machine = Verifier([], keeps_absent=True, names_max=sys.maxsize)
         self.collectors: dict[bytes, Collector] = {}
         self.deleted: set[int] = set()  # keys
@@ -175,7 +178,8 @@ class Reader:
         machine = self.machine
         settled = machine.admission.progress.settled
         return (
-            not len(machine.lost)
+            self.is_all
+            and not len(machine.lost)
             and not machine.lost_txns
             and all(collector.is_whole for collector in self.collectors.values())
             and all(settled.get(tag) == (tag + 1) << COUNTER_BITS for tag in machine.owners.of)
@@ -221,11 +225,87 @@ def folders_of(path: Path) -> list[Path]:
     return sorted({segment.parent for segment in path.glob(f"*/*{SUFFIX}")})
 
 
-def read(path: Path) -> History:
+@dataclass(frozen=True)
+class Recording:
+    """All that was recorded of one database below a folder."""
+
+    path: Path
+    identity: str  # as in history.proto; empty: not known
+    name: str  # for people
+    folders: tuple[Path, ...]
+    is_all: bool = True  # nothing in the other folders can be of this database as well
+
+    def read(self) -> History:
+        reader = Reader(self.path, self.is_all)
+        for folder in self.folders:
+            reader.read_folder(folder)
+        return reader.finish()
+
+
+def recordings(path: Path) -> list[Recording]:
+    """What was recorded below a folder, by database.
+
+    Folders that do not say which database they are of belong to the only one that there is; if there are several, they
+    are one of their own. So does one that only says where its database was reached, if that may be one of the others.
+    """
     folders = folders_of(path) if path.is_dir() else []
     if not folders:
         raise HistoryError(f"{path}: expected a folder with *{SUFFIX} files, or with folders of them, found none")
-    reader = Reader(path)
-    for folder in folders:
-        reader.read_folder(folder)
-    return reader.finish()
+    told = {folder: _database_of(folder) for folder in folders}
+    known = sorted({database.identity for database in told.values()} - {""})
+    meant = {identity: _meant(identity, known) for identity in known}
+    groups = sorted(set(meant.values()))
+    meant[""] = groups[0] if len(groups) == 1 else ""
+    found = []
+    for identity in dict.fromkeys(meant[database.identity] for database in told.values()):
+        own = [folder for folder in folders if meant[told[folder].identity] == identity]
+        name = next((told[folder].name for folder in own if told[folder].name), identity)
+        others = [meant[told[folder].identity] for folder in folders if folder not in own]
+        is_all = all(are_two(identity, other) for other in others)
+        found.append(Recording(path, identity, name or NOT_KNOWN, tuple(own), is_all))
+    return sorted(found, key=lambda recording: (not recording.identity, recording.name, recording.identity))
+
+
+def _meant(identity: str, known: list[str]) -> str:
+    """The only other database that may be this one, or this one."""
+    others = [other for other in known if other != identity and may_be_one(identity, other)]
+    return others[0] if len(others) == 1 and is_place(identity) else identity
+
+
+def _database_of(folder: Path) -> history_pb2.Database:
+    """Which database a collector says that it records: in its Hello, or if that is damaged in its fragments."""
+    for found in segments.read_from(folder):
+        if isinstance(found, segments.Damage):
+            continue
+        try:
+            upload = history_pb2.Upload.FromString(found.payload)
+        except DecodeError:  # whoever reads the folder says where
+            break
+        told = upload.hello.recorded if upload.HasField("hello") else upload.fragment.database
+        if told.identity or upload.HasField("fragment"):
+            return told
+    return history_pb2.Database()
+
+
+def read(path: Path) -> History:
+    """What was recorded of the only database that there is."""
+    return only(recordings(path)).read()
+
+
+def only(found: list[Recording], database: str = "") -> Recording:
+    """The recording of a database, by its identity, its name or the end of that. HistoryError if it is not one."""
+    chosen = [each for each in found if not database or database in _names(each)]
+    if len(chosen) == 1:
+        return chosen[0]
+    names = [each.name for each in found]
+    shown = ", ".join(each.identity if names.count(each.name) > 1 else each.name for each in found)
+    if database and not chosen:
+        raise HistoryError(f"{found[0].path}: nothing was recorded of a database {database!r}; there is {shown}")
+    raise HistoryError(
+        f"{found[0].path}: {len(chosen)} databases were recorded here, and each is a history of its own. "
+        f"Say which one with --database: {shown}"
+    )
+
+
+def _names(recording: Recording) -> set[str]:
+    return {recording.identity, recording.name, recording.name.rpartition("/")[2]} - {""}

@@ -41,6 +41,8 @@ def status_text(reply: StatusReply) -> str:
     lines = [
         f"{reply.state}, lag {duration(reply.lag_seconds)}; up {_age(reply.uptime_seconds)}, version {reply.version}"
     ]
+    if reply.database:
+        lines.append(f"  database {visible(reply.database)}")
     lines += [f"  TROUBLE: {line}" for trouble in reply.trouble for line in wrap(trouble, WIDTH - 11)]
     lines += _table(
         ["level", "last round", "verdict", "epoch", "epoch age", "retained", "table keys", "lag p99"],

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from mussurana.wire import COUNTER_BITS, EPOCH_BITS, TAG_MAX
+from mussurana.wire.databases import IDENTITY_CHARACTERS_MAX
 from mussurana.wire.history_pb2 import Fragment
 
 COUNTER_END = 1 << COUNTER_BITS
@@ -87,6 +88,8 @@ BOUNDS: dict[str, Bound] = {
     "Fragment.fence_epoch": Column(),
     "Fragment.collector_name": Free(),
     "Fragment.xid_horizon": Free(),
+    "Database.identity": Text(IDENTITY_CHARACTERS_MAX),
+    "Database.name": Text(IDENTITY_CHARACTERS_MAX),
     "SessionEvent.what": Known(),
     "SessionEvent.session": Free(),
     "SessionEvent.name": Free(),
