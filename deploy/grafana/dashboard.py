@@ -238,6 +238,7 @@ ROWS: dict[str, list[Panel]] = {
                 Query(rate("mussurana_lost_fragments_total", "instance"), "lost fragments"),
                 Query(rate("mussurana_clashing_tags_total", "instance"), "clashing tags"),
                 Query(rate("mussurana_clocks_set_back_total", "instance"), "clocks set back"),
+                Query(rate("mussurana_clock_leaps_total", "instance"), "times that nobody could be heard"),
                 Query(rate("mussurana_begun_anew_total", "instance"), "begun anew"),
                 Query(rate("mussurana_unknown_transactions_total", "instance"), "unknown transactions"),
                 Query(rate("mussurana_unchecked_reads_total", "reason"), "reads, {{reason}}"),
@@ -364,6 +365,7 @@ ROWS: dict[str, list[Panel]] = {
                 Query(f"increase(mussurana_steps_different_total{AT}[$__rate_interval])", "steps different"),
                 Query(f"increase(mussurana_round_failures_total{AT}[$__rate_interval])", "rounds, {{level}}"),
                 Query(f"increase(mussurana_verification_failures_total{AT}[$__rate_interval])", "verification"),
+                Query(f"increase(mussurana_worker_failures_total{AT}[$__rate_interval])", "part, {{worker}}"),
                 Query(
                     'increase(mussurana_webhook_deliveries_total{instance=~"$instance", result="failed"}'
                     "[$__rate_interval])",

@@ -101,7 +101,8 @@ sys.exit(cli.main(sys.argv[1:]))
         [sys.executable, "-c", program, "check", str(serial), "--timeout", "0.1", "--report", str(report)],
         capture_output=True, text=True, timeout=SECONDS_MAX, check=False,
     )  # fmt: skip
-    assert (ran.returncode, ran.stderr) == (2, "")
+    assert ran.returncode == 2
+    assert not [line for line in ran.stderr.splitlines() if not line.startswith("compiling parts")]  # on a busy machine
     assert ran.stdout.startswith("UNKNOWN")
     assert "no answer within 0.1 seconds" in json.loads(report.read_text())["reason"]
 

@@ -8,6 +8,7 @@ import pty
 import sys
 import time
 from pathlib import Path
+from typing import Any
 from select import select
 
 import pytest
@@ -86,9 +87,9 @@ def test_a_file_gets_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_check_at_a_terminal_shows_progress_and_then_only_the_verdict(
     serial: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def slowly(path: str, format: str | None) -> History:
+    def slowly(*arguments: Any) -> History:
         time.sleep(0.2)
-        return load(path, format)
+        return load(*arguments)
 
     monkeypatch.setattr(formats, "load", slowly)
     monkeypatch.setattr(progress, "QUIET_SECONDS", 0)

@@ -16,7 +16,6 @@ CLASS_NAMES_USED_TWICE = {
 }
 
 CALLED_BY_OTHERS = {
-    *("__str__", "__missing__"),
     *("MussuranaPlugin", "update_url", "engine_created"),  # by SQLAlchemy
     "fetchone",  # by applications
     "intercept_service",  # by gRPC
@@ -65,6 +64,6 @@ def test_every_limit_is_used() -> None:
 
 
 def test_no_name_stands_only_where_it_is_defined() -> None:
-    unused = {name for name in defined() if words()[name] == 1}
+    unused = {name for name in defined() if words()[name] == 1 and not name.startswith("__")}  # Python calls those
     assert unused - CALLED_BY_OTHERS == ONLY_DEFINED
     assert unused >= CALLED_BY_OTHERS
