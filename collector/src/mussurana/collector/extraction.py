@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from mussurana.collector.columns import DELETE, INSERT, READ, READ_ABSENT, UPDATE, WRITE, WRITES, Batch, Columns, Row
 
 if TYPE_CHECKING:
-    from mussurana.collector.journal import Journaled
+    from mussurana.collector.journal_reader import Journaled
     from mussurana.collector.names import Names
     from mussurana.collector.recorder import Txn
 
