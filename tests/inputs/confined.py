@@ -216,5 +216,3 @@ class Confined:
         if self._worker is not None:
             self._worker.end()
             self._worker = None
-
-

@@ -13,7 +13,23 @@ from tests.inputs.damage import damaged, spoiled, with_placeholders
 from tests.inputs.reader import Files, Reader, use
 from tests.inputs.samples import saved
 
-EDN_PIECES = ("#_", "#inst ", ";", "\\c ", "##NaN ", "##Inf", "{:a", "#{", "1N", "1M", "1e999", "+", ":", '"', "[:r 1 [")
+EDN_PIECES = (
+    "#_",
+    "#inst ",
+    ";",
+    "\\c ",
+    "##NaN ",
+    "##Inf",
+    "{:a",
+    "#{",
+    "1N",
+    "1M",
+    "1e999",
+    "+",
+    ":",
+    '"',
+    "[:r 1 [",
+)
 
 
 def make_edn(rng: Random) -> Files:

@@ -1,6 +1,6 @@
 """Fragments on their way into the round machine: columns and messages with anything in them, in any order.
 
-A fragment that is refused has changed nothing, and the machine goes on with the others: it steps, is saved and restored,
+A fragment that is refused has changed nothing, and the machine goes on with the others: it steps, is saved, restored,
 and decides about alarms.
 """
 
@@ -175,7 +175,9 @@ def with_message(rng: Random, fragment: Fragment) -> None:
     elif kind == "gap":
         made = fragment.gap.add(reason="x", txn_count=rng.choice((0, 1, number(rng) % (1 << 53))))
         for n in many:
-            made.write_ids.add(tag=tag % (1 << 31), first=first + 2 * n, end=first + 2 * n + rng.choice((0, 1, 1 << 30)))
+            made.write_ids.add(
+                tag=tag % (1 << 31), first=first + 2 * n, end=first + 2 * n + rng.choice((0, 1, 1 << 30))
+            )
     elif kind == "coverage":
         table = rng.choice(("", "t", "x", "t/1", "/" * 1_000))
         for n in many:
