@@ -34,6 +34,9 @@ HEADER_CHECKED = 12  # bytes of the record header that its own checksum covers
 
 LATER = "written by a later version of this program"
 
+SEGMENT_MAX = 1 << 31
+"""The number of a segment has 32 bits in its header. A file that is called by a larger one is none."""
+
 RECORD_BYTES_MAX = 64 << 20
 """No fragment is near this. A larger length is damage, and a reader must not try to allocate it."""
 
@@ -77,7 +80,8 @@ def segment_numbers(directory: Path) -> list[int]:
         names = os.listdir(directory)
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return sorted(int(name[:-4]) for name in names if name.endswith(".seg") and name[:-4].isdecimal())
+    numbers = (int(name[:-4]) for name in names if name.endswith(".seg") and name[:-4].isdecimal())
+    return sorted(number for number in numbers if number <= SEGMENT_MAX)
 
 
 def frame(payload: bytes) -> bytes:
