@@ -126,7 +126,8 @@ def with_placeholders(rng: Random, text: str, quoted: Callable[[str], str]) -> s
             depth, (opening, closing) = rng.choice(DEPTHS), rng.choice((("[", "]"), ("{", "}")))
             between = '"a":' if opening == "{" and rng.random() < 0.8 else ""
             deep = (opening + between) * depth + "1" + closing * rng.choice((depth, depth, 0))
-            text = text.replace(quoted(placeholder), deep if placeholder == DEEP else "9" * rng.choice(DIGITS))
+            text = text.replace(quoted(placeholder), deep if placeholder == DEEP else "9" * rng.choice(DIGITS), 1)
+            text = text.replace(quoted(placeholder), "[]")  # repeated they would be gigabytes
     return text
 
 

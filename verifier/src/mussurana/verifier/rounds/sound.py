@@ -159,7 +159,7 @@ def _within(column: np.ndarray, least: int, most: int, *others: int) -> bool:
 
 def _about_ranges(name: str, lost: LostVersions) -> Iterator[str]:
     start, end = lost.start, lost.end
-    if len(start) != len(end) or (start >= end).any() or (start[1:] < end[:-1]).any():
+    if len(start) != len(end) or (start > end).any() or (start[1:] < end[:-1]).any():
         yield name
 
 
