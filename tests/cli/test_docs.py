@@ -101,6 +101,7 @@ def test_readme_names_every_make_target_that_developers_need() -> None:
         "browser",
         "compliance",
         "fuzz-rounds",
+        "fuzz-inputs",
         "soak",
         "crash",
         "restart",
