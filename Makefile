@@ -14,7 +14,7 @@ BROWSER := playwright # drives the Chromium that is there; it is not asked to br
 PROTO_COMPILER := grpcio-tools==1.76.0 # an old one: its stubs run with old and new versions of protobuf
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint format demo bench fuzz fuzz-rounds proto clean bench-online soak crash restart docs browser alerts manifests image bench-overhead compliance attack hang-hunt fuzz-pipelines sanitize
+.PHONY: help test lint format demo bench fuzz fuzz-rounds proto clean bench-online soak crash restart docs browser alerts manifests image bench-overhead compliance attack hang-hunt fuzz-pipelines fuzz-inputs sanitize
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 24
@@ -64,6 +64,9 @@ fuzz: $(READY) ## random histories against brute force, for as long as you like 
 
 fuzz-rounds: $(READY) ## random worlds: rounds against one check of everything (ARGS=--help)
 	@$(RUN) tests.rounds $(ARGS)
+
+fuzz-inputs: $(READY) ## damaged and forged inputs for every reader of files and fragments: an hour (ARGS=--help)
+	@$(RUN) tests.inputs $(ARGS)
 
 fuzz-pipelines: $(READY) ## random pipelines of psycopg, with the collector and without: a hundred thousand (ARGS=--help)
 	@$(RUN) tests.collector.psycopg.pipelines $(ARGS)

@@ -51,7 +51,7 @@ SECONDS_DEFAULT = 3600.0
 PROGRESS_SECONDS = 60.0
 FAILURES_SHOWN_MAX = 20  # of one reader; it has to be looked at then
 OUT = Path("out/inputs")
-WARM_UP_CASES = 5
+WARM_UP_CASES = 2
 PLACE = re.compile(r'(?:File "|  )[^"\n]*?((?:mussurana|tests)/[\w/]+\.py)", line (\d+)')
 
 

@@ -15,7 +15,7 @@ from random import Random
 import numpy as np
 
 from mussurana.verifier import Settings
-from mussurana.verifier.daemon.checkpoint import HEADER, MAGIC, VERSION, Checkpoint, CheckpointError, Checkpoints
+from mussurana.verifier.daemon.checkpoint import MAGIC, VERSION, Checkpoint, CheckpointError, Checkpoints
 from mussurana.verifier.daemon.sequences import Last, Sequences
 from mussurana.verifier.rounds.limits import Limits
 from mussurana.verifier.rounds.machine import Verifier
@@ -93,7 +93,7 @@ def another_state(rng: Random, state: bytes) -> bytes:
         columns[rng.choice((*columns, "other"))] = np.zeros(rng.choice((1, 50_000_000 if compressed else 3)), np.int64)
     columns["text"] = np.frombuffer(encoded.encode(errors="surrogatepass"), np.uint8)
     out = io.BytesIO()
-    (np.savez_compressed if compressed else np.savez)(out, **columns)  # type: ignore[arg-type]
+    (np.savez_compressed if compressed else np.savez)(out, **columns)
     content = out.getvalue()
     if rng.random() < 0.1:
         content = content.replace(b"'shape': (", b"'shape': (" + b"9" * rng.choice((3, 9, 12)), 1)

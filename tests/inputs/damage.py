@@ -87,7 +87,24 @@ DEEP, LONG = "\0deep\0", "\0long\0"
 
 def extreme(rng: Random) -> Any:
     """A value that does not belong where it will stand."""
-    simple = (None, True, False, "", "x", "\x00", "\ud800", "nil", ":k", "NaN", "x" * 10_000, [], {}, [[]], 0.5, -0.0)
+    simple: tuple[Any, ...] = (
+        None,
+        True,
+        False,
+        "",
+        "x",
+        "\x00",
+        "\ud800",
+        "nil",
+        ":k",
+        "NaN",
+        "x" * 10_000,
+        [],
+        {},
+        [[]],
+        0.5,
+        -0.0,
+    )
     floats = (1e308, 1e-320, float("inf"), float("-inf"), float("nan"))
     made: tuple[Callable[[], Any], ...] = (
         lambda: number(rng),
@@ -106,10 +123,11 @@ def with_placeholders(rng: Random, text: str, quoted: Callable[[str], str]) -> s
     """The text of a tree, with what its encoder could not write."""
     for placeholder in (DEEP, LONG):
         if quoted(placeholder) in text:
-            depth, opening, closing = rng.choice(DEPTHS), *rng.choice(("[]", "{}"))
+            depth, (opening, closing) = rng.choice(DEPTHS), rng.choice((("[", "]"), ("{", "}")))
             between = '"a":' if opening == "{" and rng.random() < 0.8 else ""
             deep = (opening + between) * depth + "1" + closing * rng.choice((depth, depth, 0))
-            text = text.replace(quoted(placeholder), deep if placeholder == DEEP else "9" * rng.choice(DIGITS))
+            text = text.replace(quoted(placeholder), deep if placeholder == DEEP else "9" * rng.choice(DIGITS), 1)
+            text = text.replace(quoted(placeholder), "[]")  # repeated they would be gigabytes
     return text
 
 
@@ -127,7 +145,7 @@ def places(tree: Any) -> list[tuple[Any, Any]]:
 
 def spoiled(rng: Random, tree: Any) -> Any:
     """The same tree, changed in one place or in a few."""
-    tree = deepcopy(tree)
+    tree, is_long = deepcopy(tree), False
     for _ in range(rng.choice((1, 1, 1, 2, 3, 6))):
         if not isinstance(tree, dict | list) or not (found := places(tree)):
             return extreme(rng)
@@ -135,7 +153,8 @@ def spoiled(rng: Random, tree: Any) -> Any:
         how = rng.choice(("extreme", "extreme", "extreme", "other", "delete", "repeat", "near"))
         if how == "delete":
             del some[at]
-        elif how == "repeat" and isinstance(some, list):
+        elif how == "repeat" and isinstance(some, list) and not is_long:
+            is_long = True  # once is enough: of what is repeated each could be repeated again
             room = CONTENT_BYTES_MAX // max(1, len(str(some[at])[:CONTENT_BYTES_MAX]) + 8)
             some[at:at] = [deepcopy(some[at])] * min(room, rng.choice((1, 2, 30, REPEATS_MAX)))
         elif how == "other":

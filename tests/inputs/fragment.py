@@ -1,6 +1,6 @@
 """Fragments on their way into the round machine: columns and messages with anything in them, in any order.
 
-A fragment that is refused has changed nothing, and the machine goes on with the others: it steps, is saved and restored,
+A fragment that is refused has changed nothing, and the machine goes on with the others: it steps, is saved, restored,
 and decides about alarms.
 """
 
@@ -320,7 +320,8 @@ class Player:
         if len(state) > STATE_BYTES_MAX:
             return f"the state has {len(state):,} bytes"
         self.machine = Verifier.from_state(self.settings, self.limits, state)
-        return "" if self.machine.state() == state else "a state that was restored is another one"
+        again = Verifier.from_state(self.settings, self.limits, same := self.machine.state())
+        return "" if again.state() == same else "a state that was restored is another one"
 
     def step(self, seconds: float) -> str:
         self.now_ns += int(seconds * SECOND_NS)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -58,26 +59,15 @@ class Reader:
         return ("failed", complaint) if complaint else ("read", "")
 
 
-def limited() -> patch:  # type: ignore[valid-type]
+@contextmanager
+def limited() -> Iterator[None]:
     """Within it searches that are bounded by minutes are bounded by less."""
-    return _Limited()
-
-
-class _Limited:
-    def __init__(self) -> None:
-        self._patches = [
-            patch.object(checking, "EXPLAIN_SECONDS_MIN", TIMEOUT_SECONDS / 2),
-            patch.object(auditor, "STEPS_MAX", STEPS_MAX),
-            patch.object(conclusions, "STEPS_MAX", STEPS_MAX),
-        ]
-
-    def __enter__(self) -> None:
-        for each in self._patches:
-            each.start()
-
-    def __exit__(self, *_: object) -> None:
-        for each in self._patches:
-            each.stop()
+    with (
+        patch.object(checking, "EXPLAIN_SECONDS_MIN", TIMEOUT_SECONDS / 2),
+        patch.object(auditor, "STEPS_MAX", STEPS_MAX),
+        patch.object(conclusions, "STEPS_MAX", STEPS_MAX),
+    ):
+        yield
 
 
 def write(files: Files, folder: Path) -> None:
@@ -114,8 +104,6 @@ def use(history: History, folder: Path, rng: Random) -> str:
     outcome = auditor.audit(certificate(result, history), history)
     if outcome.ok is False:
         return f"{settings}: the proof of a verdict does not hold: {outcome.message}"
-    try:
+    with suppress(HistoryError):  # the other format may have no place for something
         save(history, folder / "translated", rng.choice([name for name, format in FORMATS.items() if format.write]))
-    except HistoryError:
-        pass  # the other format has no place for something
     return ""

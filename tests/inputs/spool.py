@@ -9,7 +9,7 @@ from mussurana.verifier.formats import load
 from mussurana.verifier.history import HistoryError
 from mussurana.wire import segments
 from mussurana.wire.history_pb2 import Fragment, Hello, Upload
-from tests.inputs.damage import damaged, number
+from tests.inputs.damage import CONTENT_BYTES_MAX, damaged, number
 from tests.inputs.fragment import changed, set_scalar
 from tests.inputs.reader import Files, Reader, use
 from tests.inputs.samples import any_world
@@ -67,7 +67,13 @@ def folder_of(rng: Random, id: bytes, payloads: list[bytes]) -> Files:
         if some and rng.random() < 0.1:
             where = rng.randrange(len(some))
             some[where : where + 1] = rng.choice(
-                ([damaged(rng, some[where])], [b""], [some[where]] * rng.choice((2, 2_000)), [], some[::-1])
+                (
+                    [damaged(rng, some[where])],
+                    [b""],
+                    [some[where]] * min(rng.choice((2, 2_000)), 2 + CONTENT_BYTES_MAX // (1 + len(some[where]))),
+                    [],
+                    some[::-1],
+                )
             )
         count = (count + 1 if rng.random() < 0.97 else number(rng)) % (1 << 32)
         version = segments.VERSION if rng.random() < 0.98 else number(rng) % (1 << 32)

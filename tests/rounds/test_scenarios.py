@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from mussurana.verifier.rounds import level as level_module
 from mussurana.verifier.rounds.limits import SECOND_NS, Limits
 from mussurana.verifier.rounds.machine import Verifier
 from mussurana.wire import history_pb2 as pb
@@ -929,3 +930,18 @@ def test_versions_have_names_that_people_can_follow() -> None:
     shown = wire.round().violations[0].counterexample.transactions[0].operations[0]
     assert (shown.key, shown.version, shown.statement) == ("accounts/42", "v77@1", "SELECT 1")
     assert version("a77") > 0
+
+
+@pytest.mark.parametrize("level", ["serializable", "strong-session-si"])
+def test_of_many_updates_of_one_version_all_are_left_out_at_once(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass through the window for each of them would take minutes."""
+    monkeypatch.setattr(level_module, "PASSES_MAX", 2 * Limits().violations_explained_max)
+    wire = Wire(level)
+    wire.feed("a", "0 x:=a1", "0 y:=a2", "0 z:=a3")
+    wire.feed("a", *(f"{n} {'xyz'[n % 3]}:=a{n + 10}<a{n % 3 + 1}" for n in range(200)))
+    outcome = wire.round()
+    assert (outcome.verdict, outcome.failure) == ("rejected", "")
+    assert len(outcome.violations) == Limits().violations_explained_max
+    assert outcome.further_violations > 150
+    wire.feed("b", "0 y:=b1")
+    assert wire.round().verdict == "accepted"

@@ -18,7 +18,7 @@ FILES = {
         f"collector/{name}.py"
         for name in ("__main__", "adopt_command", "background", "columns", "extraction", "helper")
     ),
-    *(f"collector/{name}.py" for name in ("journal", "kv", "recorder", "sender", "shipping", "spool_reader")),
+    *(f"collector/{name}.py" for name in ("journal", "kv", "recorder", "sender", "shipping")),
     *(f"collector/psycopg_{name}.py" for name in ("adapter", "lane", "pipelines", "watch")),
     *("collector/sqlite_adapter.py", "collector/sql/tokens.py"),
     *(f"verifier/daemon/{name}.py" for name in ("checkpointing", "http", "ingest", "journal", "log", "post")),

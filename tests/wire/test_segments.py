@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import os
 import random
+import struct
+import zlib
 from pathlib import Path
 
 import pytest
 
-from mussurana.wire.segments import Appender, Damage, Position, Record, read_from, segment_numbers, segment_path
+from mussurana.wire import segments
+from mussurana.wire.segments import (
+    Appender,
+    Damage,
+    Position,
+    Record,
+    frame,
+    read_from,
+    records_in,
+    segment_numbers,
+    segment_path,
+)
 
 
 def written(directory: Path, payloads: list[bytes], segment_bytes_max: int = 1 << 20) -> None:
@@ -118,3 +131,37 @@ def test_old_segments_can_go_but_the_current_one_stays(tmp_path: Path) -> None:
     appender.append([b"end"])
     appender.close()
     assert contents(tmp_path)[-1] == b"end"
+
+
+def claiming(count: int, following: int) -> bytes:
+    """Headers that check out, each of which claims all that comes after it for its payload."""
+    content = b""
+    for left in range(count - 1, -1, -1):
+        start = struct.pack("<4sII", b"REC1", left * segments.RECORD_HEADER.size + following, 0)
+        content += start + struct.pack("<I", zlib.crc32(start))
+    return content
+
+
+def test_headers_that_claim_all_that_follows_do_not_make_a_reader_read_it_for_each_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = frame(b"good")
+    few, many = claiming(5, len(good)) + good, claiming(4_000, len(good)) + good
+    assert [type(found) for found in records_in(tmp_path, 1, few, 0)] == [Damage, Record]
+    read: list[int] = []
+    checksum = zlib.crc32
+
+    def counted(content: bytes) -> int:
+        read.append(len(content))
+        return checksum(content)
+
+    monkeypatch.setattr(zlib, "crc32", counted)
+    (damage,) = records_in(tmp_path, 1, many, 0)
+    assert damage.end.offset == len(many)
+    assert sum(read) < 2 * segments.SEARCH_TIMES_MAX * len(many)
+
+
+def test_what_is_called_by_a_number_that_no_segment_has_is_none(tmp_path: Path) -> None:
+    for name in (f"{segments.SEGMENT_MAX + 1}.seg", "99999999999999999999.seg", "00000002.seg"):
+        (tmp_path / name).write_bytes(b"")
+    assert segment_numbers(tmp_path) == [2]

@@ -12,7 +12,8 @@ import pytest
 from mussurana.collector import journal as journaling
 from mussurana.collector.abandoned import complete
 from mussurana.collector.background import Background
-from mussurana.collector.journal import path_of, read_journal
+from mussurana.collector.journal import path_of
+from mussurana.collector.journal_reader import read_journal
 from mussurana.collector.names import FENCE_NAME
 from mussurana.collector.recorder import ABORTED, COMMITTED, IN_DOUBT, Recorder
 from mussurana.collector.spool import folders

@@ -16,17 +16,21 @@ from time import time, time_ns
 
 from mussurana.collector.extraction import written
 from mussurana.collector.fragments import FragmentBuilder
-from mussurana.collector.journal import Journaled, read_journal, remove_journal
+from mussurana.collector.journal_reader import Journaled, read_journal, remove_journal
 from mussurana.collector.metrics import Metrics
 from mussurana.collector.names import Names, printable
 from mussurana.collector.recorder import ABORTED
 from mussurana.collector.spool import SEGMENT_BYTES_MAX, UNFINISHED, read_database
-from mussurana.collector.spool_reader import gap, name_of
+from mussurana.collector.spool_reader import Numbers, gap, name_of, upload_in
 from mussurana.collector.write_ids import COUNTER_END
 from mussurana.wire import PROTOCOL, history_pb2, segments
 
 UNFINISHED_SECONDS_MAX = 60.0
 """A folder is complete after a millisecond. One that is not after so long never will be."""
+
+SESSIONS_BYTES_MAX = 1 << 20
+"""A hundred thousand numbers, one for each connection of a process."""
+SESSION_DIGITS_MAX = 10
 
 KILLED = "process killed"
 
@@ -42,28 +46,28 @@ def complete(folder: Path) -> int:
     collector, first_tag = name_of(folder)
     settled = {first_tag: 1}
     is_open: set[int] = set()
-    last_sequence = 0
+    numbers = Numbers()
     has_segment = False
     last_written: set[int] = set()  # of the last fragment: the journal may not have heard of it
     for found in segments.read_from(folder):
-        if isinstance(found, segments.Damage):
+        upload = upload_in(found)
+        if upload is None or not numbers.take(upload):
             continue
-        upload = history_pb2.Upload.FromString(found.payload)
-        if upload.WhichOneof("message") == "hello":
+        if upload.HasField("hello"):
             if not has_segment:
                 is_open.update(_sessions_at(folder, found.position.segment))
             has_segment = True
-            last_sequence = max(last_sequence, upload.hello.first_sequence - 1)
             continue
         fragment = upload.fragment
-        last_sequence = fragment.sequence
         settled = {ids.tag: ids.settled for ids in fragment.write_ids}
-        last_written = set(struct.unpack(f"<{len(fragment.op_version) // 8}Q", fragment.op_version))
+        count = len(fragment.op_version) // 8
+        last_written = set(struct.unpack_from(f"<{count}Q", fragment.op_version))
         for event in fragment.session_event:
             if event.what == history_pb2.SessionEvent.CLOSE:
                 is_open.discard(event.session)
             elif event.what == history_pb2.SessionEvent.OPEN:
                 is_open.add(event.session)
+    last_sequence = numbers.last
     if not has_segment:  # it may have begun one, and said which sessions are open, but not have come to its Hello
         is_open.update(_sessions_at(folder, 1))
     rescued = [txn for txn in read_journal(folder) if not last_written.intersection(_written(txn))]
@@ -108,8 +112,8 @@ def _fragment_of(txns: list[Journaled], sequence: int, settled: dict[int, int]) 
     for number, name in {txn.session_number: txn.session_name for txn in txns}.items():
         builder.events.append(event(what=event.OPEN, session=RESCUED + number, name=printable(name)))
         builder.events.append(event(what=event.CLOSE, session=RESCUED + number))
-    for told in history_pb2.Fragment.FromString(b"".join(txn.key_names for txn in txns)).key_name:
-        names.key(told.name)
+    for name in (name for txn in txns for name in txn.key_names):
+        names.key(name)
     names.new_statements = list(dict(pair for txn in txns for pair in txn.statement_texts).items())
     for txn in txns:
         number = RESCUED + txn.session_number
@@ -129,7 +133,9 @@ def remove_unfinished(root: Path) -> None:
 def _sessions_at(folder: Path, segment: int) -> list[int]:
     """The sessions that were open when a segment began."""
     try:
-        text = segments.segment_path(folder, segment).with_suffix(".sessions").read_text()
+        with open(segments.segment_path(folder, segment).with_suffix(".sessions"), "rb") as file:
+            words = file.read(SESSIONS_BYTES_MAX).split()
     except FileNotFoundError:
         return []
-    return [int(word) for word in text.split() if word.isdecimal()]
+    numbers = [int(word) for word in words if word.isdigit() and len(word) <= SESSION_DIGITS_MAX]
+    return [number for number in numbers if number < 1 << 32]

@@ -20,7 +20,7 @@ from mussurana.collector.columns import DELETE, INSERT, READ, READ_ABSENT, UPDAT
 from mussurana.collector.unsettled import settled
 
 if TYPE_CHECKING:
-    from mussurana.collector.journal import Journaled
+    from mussurana.collector.journal_reader import Journaled
     from mussurana.collector.names import Names
     from mussurana.collector.recorder import Txn
 

@@ -19,7 +19,7 @@ from mussurana.wire import FENCE_KEY, counter_of, history_pb2, tag_of
 
 if TYPE_CHECKING:
     from mussurana.collector.coverage import Key
-    from mussurana.collector.journal import Journaled
+    from mussurana.collector.journal_reader import Journaled
 
 
 class FragmentBuilder:

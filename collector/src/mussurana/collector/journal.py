@@ -4,8 +4,8 @@ The background spools four times a second, so a killed process loses up to a qua
 declared as a gap and accuses nobody, but it is gone. With a journal each transaction is also written by the thread
 that commits it: what it did, before its COMMIT is sent, and how it ended, after the answer; one that only read is
 written once, after the answer and before the application gets it. Written means handed to the operating system, as in
-the spool; nothing waits for a disk. Whoever completes the spool of a killed process
-(abandoned.py) finds there what the spool does not have; one without an answer is in doubt, as it really is.
+the spool; nothing waits for a disk. Whoever completes the spool of a killed process (abandoned.py) reads the journal
+(journal_reader.py) for what the spool does not have; a transaction without an answer is in doubt, as it really is.
 
 The price is that results are taken apart before the COMMIT is sent and not while the server is at work on it, and that
 the application's threads write to a file; docs/recording.md has figures. Hence it is not the default.
@@ -33,14 +33,12 @@ import marshal
 import os
 import struct
 import zlib
-from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from mussurana.collector.columns import READ, READ_ABSENT, rows_in
-from mussurana.collector.extraction import Extracted, columns_of, operations_of
+from mussurana.collector.columns import READ, READ_ABSENT
+from mussurana.collector.extraction import operations_of
 
 if TYPE_CHECKING:
     from mussurana.collector.metrics import Metrics
@@ -183,75 +181,3 @@ class Journal:
 
 ABORTED = 1
 """As in recorder.py, which loads this module."""
-
-
-@dataclass
-class Journaled:
-    """A transaction as the journal has it: the attributes of a Txn that a fragment needs."""
-
-    session_number: int
-    session_name: str
-    status: int
-    begin_ns: int
-    begun_ns: int
-    commit_ns: int
-    committed_ns: int
-    isolation: int
-    epoch: int
-    extracted: Extracted
-    key_names: bytes  # that were new, as fields of a Fragment
-    statement_texts: list[tuple[int, str]]
-
-
-def read_journal(folder: Path) -> list[Journaled]:
-    """The transactions that were never said to be in the spool, in the order in which they were written."""
-    found: dict[int, Journaled] = {}
-    done: set[int] = set()
-    for what, content in sorted(_records(folder), key=lambda record: record[0]):
-        if what == TXN:
-            number, session, name, status, times, isolation, operations, rolled_back, lost, epoch, keys, texts = content
-            undone = columns_of(rows_in(rolled_back) if rolled_back is not None else ())
-            extracted = Extracted(columns_of(rows_in(operations)), undone, lost, 0)
-            begin_ns, begun_ns, commit_ns, committed_ns = times
-            found[number] = Journaled(
-                session,
-                name,
-                status,
-                begin_ns,
-                begun_ns,
-                commit_ns,
-                committed_ns,
-                isolation,
-                epoch,
-                extracted,
-                keys,
-                texts,
-            )
-        elif what == END and content[0] in found:
-            found[content[0]].status, found[content[0]].committed_ns = content[1:]
-        elif what == DONE:
-            done.update(content)
-    return [found[number] for number in sorted(found) if number not in done]
-
-
-def remove_journal(folder: Path) -> None:
-    for turn in range(2):
-        path_of(folder, turn).unlink(missing_ok=True)
-
-
-def _records(folder: Path) -> Iterator[tuple[int, Any]]:
-    """What can be read. A record that was being written when the process was killed cannot, and is passed over."""
-    for turn in range(2):
-        try:
-            content = path_of(folder, turn).read_bytes()
-        except FileNotFoundError:
-            continue
-        at = content.find(MAGIC)
-        while at >= 0 and at + HEADER.size <= len(content):
-            _, length, checksum, what = HEADER.unpack_from(content, at)
-            payload = content[at + HEADER.size : at + HEADER.size + length]
-            if len(payload) == length and zlib.crc32(payload) == checksum:
-                yield what, marshal.loads(payload)
-                at = content.find(MAGIC, at + HEADER.size + length)
-            else:
-                at = content.find(MAGIC, at + 1)

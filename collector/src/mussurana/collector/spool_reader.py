@@ -13,6 +13,8 @@ from itertools import pairwise
 from pathlib import Path
 from time import time_ns
 
+from google.protobuf.message import DecodeError
+
 from mussurana.collector.spool import FOLDER, read_database, read_secret
 from mussurana.collector.write_ids import COUNTER_END
 from mussurana.wire import PROTOCOL, TAG_MAX, counter_of, history_pb2, segments, tag_of
@@ -20,6 +22,13 @@ from mussurana.wire import PROTOCOL, TAG_MAX, counter_of, history_pb2, segments,
 DAMAGED = "spool damaged"
 REFUSED = "refused by the verifier"
 REASON_CHARACTERS_MAX = 300
+
+MISSING_MAX = 100_000
+"""Fragments that are declared lost because their numbers are missing: more than a spool has room for. A number that is
+further ahead is damage itself."""
+
+SEQUENCE_MAX = 1 << 62
+"""A verifier takes no larger ones either."""
 
 CLOSED_MAX = 10_000
 """Sessions that ended in a fragment that was refused. Of further ones the verifier hears nothing any more, and after a
@@ -62,6 +71,7 @@ class SpoolReader:
     def read(self, after: int) -> Iterator[tuple[int, bytes] | None]:
         """The fragments after a sequence number, with theirs; None where the next one is not there yet."""
         expected = after + 1
+        numbers = Numbers()
         _, tag = name_of(self.folder)
         settled = {tag: 1}
         position: segments.Position | None = None
@@ -71,8 +81,8 @@ class SpoolReader:
                     position = found.end
                     if isinstance(found, segments.Damage):
                         continue
-                    upload = history_pb2.Upload.FromString(found.payload)
-                    if upload.WhichOneof("message") == "hello":
+                    upload = upload_in(found)
+                    if upload is None or not numbers.take(upload) or not upload.HasField("fragment"):
                         continue
                     sequence = upload.fragment.sequence
                     self.last_sequence = max(self.last_sequence, sequence)
@@ -113,10 +123,9 @@ class SpoolReader:
 
     def _hellos(self) -> Iterator[history_pb2.Hello]:
         for found in segments.read_from(self.folder):
-            if isinstance(found, segments.Record):
-                upload = history_pb2.Upload.FromString(found.payload)
-                if upload.WhichOneof("message") == "hello":
-                    yield upload.hello
+            upload = upload_in(found)
+            if upload is not None and upload.WhichOneof("message") == "hello":
+                yield upload.hello
 
     def _first_of(self, number: int) -> int | None:
         """The first fragment of a segment, which its Hello names; None if that cannot be read (yet)."""
@@ -128,8 +137,44 @@ class SpoolReader:
             payload = file.read(min(length, segments.RECORD_BYTES_MAX))
         try:
             return int(history_pb2.Upload.FromString(payload).hello.first_sequence) or None
-        except Exception:
+        except DecodeError:
             return None
+
+
+class Numbers:
+    """The numbers of the fragments in a folder, as far as they may be those of its process: in order, and not too many
+    of them missing."""
+
+    def __init__(self) -> None:
+        self.last = 0
+        self._missing = 0
+        self._begun = False
+
+    def take(self, upload: history_pb2.Upload) -> bool:
+        """Whether this comes next, or says what does."""
+        is_hello = upload.HasField("hello")
+        last = upload.hello.first_sequence - 1 if is_hello else upload.fragment.sequence
+        is_first = is_hello and not self._begun  # which begins anywhere: what was before is durable elsewhere
+        missing = 0 if is_first else max(0, last - self.last - (not is_hello))
+        if self._missing + missing > MISSING_MAX:
+            return False
+        self._begun = True
+        self._missing += missing
+        self.last = max(self.last, last)
+        return True
+
+
+def upload_in(found: segments.Record | segments.Damage) -> history_pb2.Upload | None:
+    """What a record holds; None for damage, and for a record that no process has spooled."""
+    if isinstance(found, segments.Damage):
+        return None
+    try:
+        upload = history_pb2.Upload.FromString(found.payload)
+    except DecodeError:
+        return None
+    if upload.fragment.sequence > SEQUENCE_MAX or upload.hello.first_sequence > SEQUENCE_MAX // 2:  # room behind it
+        return None
+    return upload
 
 
 def _identity(folder: Path) -> tuple[int, int] | None:

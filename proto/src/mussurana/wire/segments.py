@@ -32,7 +32,14 @@ RECORD_MAGIC = b"REC1"
 RECORD_HEADER = struct.Struct("<4sIII")
 HEADER_CHECKED = 12  # bytes of the record header that its own checksum covers
 
+SEARCH_TIMES_MAX = 16
+"""How often, on the average, a byte is read again to find where damage ends. Headers may have been made such that each
+of them claims all that follows; behind more of them than this the rest of the segment is damage."""
+
 LATER = "written by a later version of this program"
+
+SEGMENT_MAX = 1 << 31
+"""The number of a segment has 32 bits in its header. A file that is called by a larger one is none."""
 
 RECORD_BYTES_MAX = 64 << 20
 """No fragment is near this. A larger length is damage, and a reader must not try to allocate it."""
@@ -77,7 +84,8 @@ def segment_numbers(directory: Path) -> list[int]:
         names = os.listdir(directory)
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return sorted(int(name[:-4]) for name in names if name.endswith(".seg") and name[:-4].isdecimal())
+    numbers = (int(name[:-4]) for name in names if name.endswith(".seg") and name[:-4].isdecimal())
+    return sorted(number for number in numbers if number <= SEGMENT_MAX)
 
 
 def frame(payload: bytes) -> bytes:
@@ -279,6 +287,7 @@ def records_in(path: Path, number: int, content: bytes, base: int) -> Iterator[R
     Bytes that are none, up to the next record or the end, are one Damage.
     """
     offset = 0
+    left = SEARCH_TIMES_MAX * len(content)
     while offset < len(content):
         what, length = _check(content, offset)
         if not what:
@@ -287,8 +296,14 @@ def records_in(path: Path, number: int, content: bytes, base: int) -> Iterator[R
             yield Record(Position(number, base + offset), Position(number, base + end), payload)
         else:
             end = content.find(RECORD_MAGIC, offset + 1)
-            while end >= 0 and _check(content, end)[0]:
+            while end >= 0 and left > 0:
+                wrong, claimed = _check(content, end)
+                if not wrong:
+                    break
+                left -= claimed
                 end = content.find(RECORD_MAGIC, end + 1)
+            else:
+                end = -1
             if end < 0:
                 end = len(content)
             yield Damage(path, Position(number, base + offset), Position(number, base + end), what)
@@ -296,7 +311,10 @@ def records_in(path: Path, number: int, content: bytes, base: int) -> Iterator[R
 
 
 def _check(content: bytes, offset: int) -> tuple[str, int]:
-    """What is wrong with the record at an offset (empty if nothing is), and how long its payload is."""
+    """What is wrong with the record at an offset (empty if nothing is), and how long its payload is.
+
+    The length is 0 where the payload was not looked at.
+    """
     if offset + RECORD_HEADER.size > len(content):
         return "an incomplete record header", 0
     magic, length, payload_crc, header_crc = RECORD_HEADER.unpack_from(content, offset)
@@ -306,5 +324,5 @@ def _check(content: bytes, offset: int) -> tuple[str, int]:
         return "an incomplete record", 0
     start = offset + RECORD_HEADER.size
     if zlib.crc32(memoryview(content)[start : start + length]) != payload_crc:
-        return "a record whose content does not match its checksum", 0
+        return "a record whose content does not match its checksum", length
     return "", length

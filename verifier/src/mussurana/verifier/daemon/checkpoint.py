@@ -24,7 +24,9 @@ from pathlib import Path
 from mussurana.verifier.daemon.files import write_atomically
 from mussurana.verifier.daemon.log import START
 from mussurana.verifier.daemon.sequences import Last, Sequences
-from mussurana.wire.segments import Position
+from mussurana.verifier.rounds.bounds import TIME_NS_MAX
+from mussurana.verifier.rounds.stored import conforms
+from mussurana.wire.segments import SEGMENT_MAX, Position
 
 MAGIC = b"\x89MUSC\r\n\x1a"
 VERSION = 1
@@ -50,6 +52,20 @@ class Checkpoint:
     levels: list[str]  # what is being verified, as text that is compared
     fed: Sequences  # what has been fed of each collector
     state: bytes  # of the machine
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether this program may have made it."""
+        places = (self.log, self.journal)
+        numbers = [*(each.segment for each in places), *(each.offset for each in places), self.step]
+        times = (self.now_ns, self.machine_ns)
+        return (
+            conforms([*numbers, *times], list[int])
+            and conforms(self.levels, list[str])
+            and min(*numbers, *times) >= 0
+            and max(times) <= TIME_NS_MAX
+            and all(each.segment <= SEGMENT_MAX for each in places)
+        )
 
     def to_bytes(self) -> list[bytes]:
         description = json.dumps(
@@ -86,16 +102,19 @@ class Checkpoint:
                 bytes.fromhex(collector): Last(sequence, time_ns, bytes.fromhex(secrets.get(collector, "")))
                 for collector, sequence, time_ns in about["fed"]
             }
-            return Checkpoint(
-                log=Position(*map(int, about["log"])),
-                journal=Position(*map(int, about["journal"])),
-                step=int(about["step"]),
-                now_ns=int(about["now_ns"]),
-                machine_ns=int(about["machine_ns"]),
-                levels=list(map(str, about["levels"])),
+            found = Checkpoint(
+                log=Position(*about["log"]),
+                journal=Position(*about["journal"]),
+                step=about["step"],
+                now_ns=about["now_ns"],
+                machine_ns=about["machine_ns"],
+                levels=about["levels"],
                 fed=Sequences(fed),
                 state=content[HEADER.size + length :],
             )
+            if not all(conforms(last, Last) and last.is_possible for last in fed.values()) or not found.is_possible:
+                raise ValueError("a number in it is none")
+            return found
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise CheckpointError(f"its description is not one: {type(error).__name__}: {error}") from error
 

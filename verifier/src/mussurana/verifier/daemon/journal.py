@@ -18,10 +18,11 @@ import numpy as np
 
 from mussurana.verifier.daemon.files import size_bytes
 from mussurana.verifier.daemon.log import START
-from mussurana.verifier.daemon.violations import shortened
+from mussurana.verifier.daemon.violations import is_violation, json_of, shortened
 from mussurana.verifier.render.json import counterexample_json
 from mussurana.verifier.rounds.alarms import AlarmChange
 from mussurana.verifier.rounds.outcome import RoundOutcome, Unchecked, Violation
+from mussurana.verifier.rounds.stored import conforms
 from mussurana.wire.segments import Appender, Damage, Position, read_from, segment_numbers, segment_path
 
 SEGMENT_BYTES_MAX = 4 << 20
@@ -123,8 +124,9 @@ class Step:
 
     @staticmethod
     def from_bytes(payload: bytes) -> Step:
-        plain = json.loads(payload)
-        return Step(
+        """Raises ValueError, KeyError or TypeError where the bytes are none that this version knows."""
+        plain = json_of(payload)
+        step = Step(
             number=plain["step"],
             log=Position(*plain["log"]),
             now_ns=plain["now_ns"],
@@ -134,6 +136,9 @@ class Step:
             violations=tuple(plain["violations"]),
             alarms=tuple(AlarmChange(**each) for each in plain["alarms"]) if "alarms" in plain else _told(plain),
         )
+        if not conforms(step, Step) or not all(map(is_violation, step.violations)):
+            raise ValueError("not a step")
+        return step
 
 
 def _told(plain: dict[str, Any]) -> tuple[AlarmChange, ...]:

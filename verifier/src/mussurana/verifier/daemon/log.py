@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mussurana.verifier.daemon.files import size_bytes
-from mussurana.verifier.daemon.sequences import Sequences, read_index, write_index
+from mussurana.verifier.daemon.sequences import Last, Sequences, read_index, write_index
 from mussurana.wire.segments import (
     FILE_HEADER,
     LATER,
@@ -95,8 +95,16 @@ class Entry:
 
     @staticmethod
     def from_bytes(payload: bytes) -> Entry:
+        """Raises ValueError where the bytes are none that `to_bytes` makes."""
+        if len(payload) < ENTRY.size:
+            raise ValueError("an entry is longer than this")
         kind, collector, sequence, received_ns = ENTRY.unpack_from(payload)
-        return Entry(kind, collector, sequence, received_ns, payload[ENTRY.size :])
+        if not Last(sequence, received_ns).is_possible:
+            raise ValueError("an entry has other numbers than these")
+        entry = Entry(kind, collector, sequence, received_ns, payload[ENTRY.size :])
+        if kind == LOST and (len(entry.content) < FIRST_LOST.size or not 0 < entry.lost_range()[0] <= sequence):
+            raise ValueError("an entry of lost fragments says which")
+        return entry
 
 
 class IngestLog:
@@ -224,7 +232,10 @@ def _known(directory: Path, end: Position, base: tuple[Position, Sequences]) -> 
 
 
 class Tail:
-    """Reads the log from a position on, as far as it is durable, a piece at a time. One reader, one thread."""
+    """Reads the log from a position on, as far as it is durable, a piece at a time. One reader, one thread.
+
+    All records that it returns are entries.
+    """
 
     def __init__(self, directory: Path, position: Position = START) -> None:
         self.directory = directory
@@ -298,4 +309,14 @@ class Tail:
                 length = min(4 * length, RECORD_BYTES_MAX + RECORD_HEADER.size)
                 continue
             self.position = found[-1].end
-            return found
+            return [_entry_or_damage(path, item) for item in found]
+
+
+def _entry_or_damage(path: Path, item: Record | Damage) -> Record | Damage:
+    """A record that is whole and no entry was not written here."""
+    if isinstance(item, Record):
+        try:
+            Entry.from_bytes(item.payload)
+        except ValueError as error:
+            return Damage(path, item.position, item.end, f"not an entry: {error}")
+    return item

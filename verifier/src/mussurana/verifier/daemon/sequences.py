@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mussurana.verifier.daemon.files import write_atomically
+from mussurana.verifier.rounds.bounds import SEQUENCE_MAX, TIME_NS_MAX
 
 MAGIC, MAGIC_2 = b"\x89MUSI\r\n\x1a", b"\x89MUSI\r\n\x1b"
 HEADER = struct.Struct("<8sII")
@@ -37,6 +38,10 @@ class Last:
     sequence: int
     received_ns: int
     secret: bytes = NO_SECRET  # the digest of what the collector identified itself with first, if it did
+
+    @property
+    def is_possible(self) -> bool:
+        return 0 <= self.sequence <= SEQUENCE_MAX and 0 <= self.received_ns <= TIME_NS_MAX
 
 
 class Sequences:
@@ -99,7 +104,8 @@ class Sequences:
         if entry is None or zlib.crc32(content[12:]) != crc32 or len(content) != HEADER.size + count * entry.size:
             return None
         entries = entry.iter_unpack(content[HEADER.size :])
-        return cls({id: Last(number, at_ns, *map(_or_none, secret)) for id, number, at_ns, *secret in entries})
+        found = {id: Last(number, at_ns, *map(_or_none, secret)) for id, number, at_ns, *secret in entries}
+        return cls(found) if all(last.is_possible for last in found.values()) else None
 
 
 def _or_none(secret: bytes) -> bytes:

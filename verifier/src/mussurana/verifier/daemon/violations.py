@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from mussurana.verifier.daemon.files import size_bytes
 from mussurana.verifier.daemon.log import START
 from mussurana.verifier.rounds.alarms import AlarmChange
+from mussurana.verifier.rounds.stored import conforms
 from mussurana.wire.segments import Appender, Position, Record, read_from, segment_numbers
 
 if TYPE_CHECKING:
@@ -72,9 +73,8 @@ class Violations:
         self._segments_kept = max(1, bytes_kept_max // segment_bytes_max)
         self._lock = threading.Lock()
         self._known: dict[str, tuple[Summary, Position]] = {}
-        for record in self._records(START):
-            with suppress(ValueError, KeyError, TypeError):  # of a version that this one does not know
-                self._read(json.loads(record.payload), record.position)
+        for plain, record in self._records(START):
+            self._read(plain, record.position)
 
     def add(self, violations: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Store those that are new, as waiting, and return them once they are durable."""
@@ -126,8 +126,7 @@ class Violations:
     def get(self, id: str) -> dict[str, Any] | None:
         with self._lock:
             known = self._known.get(id)
-        for record in self._records(known[1]) if known else ():
-            violation: dict[str, Any] = json.loads(record.payload)
+        for violation, _ in self._records(known[1]) if known else ():
             if violation.get("id") == id and known:
                 # It may be older than the limit of what is kept of a statement.
                 return {**shortened(violation), "state": known[0].state, "withdrawn": known[0].withdrawn}
@@ -141,8 +140,7 @@ class Violations:
     def after(self, position: Position) -> Iterator[tuple[dict[str, Any], Position]]:
         """What is to be delivered from a place on, and the place after it: violations when they are told, and those
         that were told when they are withdrawn."""
-        for record in self._records(position):
-            plain = json.loads(record.payload)
+        for plain, record in self._records(position):
             if "change" not in plain:
                 if "state" not in plain:  # of a version that told at once
                     yield plain, record.end
@@ -163,12 +161,19 @@ class Violations:
     def close(self) -> None:
         self._appender.close()
 
-    def _records(self, position: Position) -> Iterator[Record]:
-        return (found for found in read_from(self.directory, position) if isinstance(found, Record))
+    def _records(self, position: Position) -> Iterator[tuple[dict[str, Any], Record]]:
+        """Violations and changes. What another version wrote, and this one does not know, is passed over."""
+        for found in read_from(self.directory, position):
+            if isinstance(found, Record):
+                with suppress(ValueError):
+                    plain = json_of(found.payload)
+                    if is_violation(plain) or _is_change(plain):
+                        yield plain, found
 
     def _read(self, plain: dict[str, Any], position: Position) -> None:
         if "change" in plain:
-            self._change(plain)
+            if plain["change"] in self._known:
+                self._change(plain)
         else:
             self._note(plain, position)
 
@@ -191,6 +196,28 @@ class Violations:
         self._appender.remove_before(first)
         with self._lock:
             self._known = {id: known for id, known in self._known.items() if known[1].segment >= first}
+
+
+def json_of(payload: bytes) -> Any:
+    """ValueError for whatever is wrong with it."""
+    try:
+        return json.loads(payload)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def is_violation(plain: Any) -> bool:
+    """Whether this is a violation, with all that is asked of one here."""
+    try:
+        operations = [each for one in plain["counterexample"]["transactions"] for each in one["operations"]]
+        return conforms(Summary.of(plain), Summary) and all(type(each["statement"]) is str for each in operations)
+    except (KeyError, TypeError, AttributeError):
+        return False
+
+
+def _is_change(plain: Any) -> bool:
+    kinds = {"change": str, "state": str, "reason": str, "was_told": bool}
+    return isinstance(plain, dict) and all(type(plain.get(name)) is kind for name, kind in kinds.items())
 
 
 def shortened(violation: dict[str, Any]) -> dict[str, Any]:

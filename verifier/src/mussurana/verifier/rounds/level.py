@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from mussurana.verifier.engine.clashes import clashing_versions
 from mussurana.verifier.engine.cycles import Paths
 from mussurana.verifier.engine.decide import Decision, decide
 from mussurana.verifier.engine.graph import Graph, build_graph, keeps_sessions
@@ -367,7 +368,7 @@ class LevelRounds:
             return bad
         graph = decision.graph
         if graph.chains.clash is not None:
-            txns = graph.version_txn[list(graph.chains.clash)]
+            txns = graph.version_txn[clashing_versions(graph)]
         elif decision.pruned is not None and decision.pruned.cyclic:
             txns = graph.node_txn[Paths(decision.pruned).nodes_on_cycles()]
         else:

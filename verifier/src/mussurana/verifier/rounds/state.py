@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import io
 import json
+import re
+import struct
+import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -21,11 +24,19 @@ from mussurana.verifier.rounds.level import LevelRounds
 from mussurana.verifier.rounds.limits import Limits
 from mussurana.verifier.rounds.lost import LostVersions
 from mussurana.verifier.rounds.machine import Collector, Session, Verifier
+from mussurana.verifier.rounds.sound import complaints
+from mussurana.verifier.rounds.table import VersionTable
 from mussurana.verifier.rounds.taints import Taint
 from mussurana.verifier.verdict import Settings
 from mussurana.wire import FENCE_KEY
 
 VERSION = 3
+
+COLUMN_HEADER = re.compile(
+    rb"\x93NUMPY\x01\0..\{'descr': '([<|][iu][1248])', 'fortran_order': False, 'shape': \((\d{1,18}),\), \} *\n",
+    re.DOTALL,
+)
+"""How numpy begins a column of whole numbers."""
 
 
 class StateError(Exception):
@@ -133,31 +144,67 @@ _NUMBERS = (
 def restore(levels: Sequence[Settings], limits: Limits | None, state: bytes) -> Verifier:
     """The machine that was saved. Raises StateError where the bytes are none, or are of other levels."""
     try:
-        columns = dict(np.load(io.BytesIO(state), allow_pickle=False))
+        columns = columns_in(state)
         text = json.loads(columns["text"].tobytes())
-    except (OSError, ValueError, KeyError) as error:
-        raise StateError(f"not the state of a verifier: {error}") from error
-    if text["version"] == 1:
-        _add_to_version_1(text, columns)
-    if text["version"] in (1, 2):
-        _add_to_version_2(text, columns)
-    elif text["version"] != VERSION:
-        raise StateError(f"state of version {text['version']}; this program reads version {VERSION}")
-    if text["levels"] != [asdict(settings) for settings in levels]:
-        raise StateError("the levels to check have changed since this state was saved")
+        if text["version"] == 1:
+            _add_to_version_1(text, columns)
+        if text["version"] in (1, 2):
+            _add_to_version_2(text, columns)
+        elif text["version"] != VERSION:
+            raise StateError(f"state of version {text['version']}; this program reads version {VERSION}")
+        if text["levels"] != [asdict(settings) for settings in levels]:
+            raise StateError("the levels to check have changed since this state was saved")
+        machine = _machine(levels, limits, columns, text)
+        wrong = next(complaints(machine), "")
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise StateError(f"not the state of a verifier: {type(error).__name__}: {error}") from error
+    if wrong:
+        raise StateError(f"not the state of a verifier: {wrong}")
+    return machine
+
+
+def columns_in(state: bytes) -> dict[str, np.ndarray]:
+    """The columns in an archive of numpy's, as `snapshot` writes them. They take no more memory than the archive.
+
+    numpy itself makes room for what an archive says that it holds, which may be any number of gigabytes.
+    """
+    columns: dict[str, np.ndarray] = {}
+    try:
+        with zipfile.ZipFile(io.BytesIO(state)) as archive:
+            left = len(state)
+            for info in archive.infolist():
+                left -= info.file_size
+                if info.compress_type != zipfile.ZIP_STORED or left < 0:
+                    raise ValueError("it is packed tighter than a state is")
+                columns[info.filename.removesuffix(".npy")] = _column(archive.read(info))
+    except (zipfile.BadZipFile, struct.error, EOFError, NotImplementedError, RuntimeError) as error:
+        raise ValueError(f"it is no archive: {error}") from error
+    return columns
+
+
+def _column(content: bytes) -> np.ndarray:
+    header = COLUMN_HEADER.match(content)
+    if header is None:
+        raise ValueError("a column is none of numbers")
+    return np.frombuffer(content, header[1].decode(), int(header[2]), header.end()).copy()
+
+
+def _machine(
+    levels: Sequence[Settings], limits: Limits | None, columns: dict[str, np.ndarray], text: dict[str, Any]
+) -> Verifier:
     machine = Verifier(levels, limits)
     admission = machine.admission
     admission.pool = _get_batch(columns, "pool")
     admission.given_up_txns = text["given_up_txns"]
     for tag, first in text["settled"]:
         admission.progress.settled[tag] = first
-    admission.progress.deliver(columns["ahead"])
-    admission.progress.ended = EndedTags(columns["ended.first"], columns["ended.owner"])
+    admission.progress.deliver(_long(columns["ahead"]))
+    admission.progress.ended = EndedTags(_long(columns["ended.first"]), _long(columns["ended.owner"]))
     admission.progress.drawn = dict(text.get("drawn", ()))
     admission.progress.horizons = tuple(text.get("horizons", ()))
     if "again" in columns:
-        admission.again = columns["again"]
-        machine.initial_xids.table.put(columns["xids.key"], columns["xids.version"])
+        admission.again = _long(columns["again"])
+        _fill(machine.initial_xids.table, columns, "xids.key", "xids.version")
     machine.lost = _get_lost(columns, "lost")
     for at, (level, memory) in enumerate(zip(machine.levels, text["memory"], strict=True)):
         _restore_level(level, f"level{at}", columns, memory)
@@ -172,7 +219,7 @@ def restore(levels: Sequence[Settings], limits: Limits | None, state: bytes) -> 
     _restore_claims(machine, columns, text)
     machine.key_names = dict(text["key_names"])
     machine.names_length = sum(map(len, machine.key_names.values()))
-    machine.unchecked |= text["unchecked"]
+    machine.unchecked |= {name: text["unchecked"].get(name, 0) for name in machine.unchecked}
     machine.colliding_keys = set(text.get("colliding_keys", ()))
     machine.clocks_set_back = text.get("clocks_set_back", 0)
     machine.moved.tables |= set(text.get("moved_tables", ()))
@@ -190,7 +237,7 @@ def _restore_claims(machine: Verifier, columns: dict[str, np.ndarray], text: dic
     owners.disputed = set(text.get("disputed_tags", ()))
     if "claimed_tags" in text:
         owners.contester = {tag: bytes.fromhex(contester) for tag, contester in text["clashing_tags"]}
-        owners.pair_key, owners.pair_version = columns["contested.key"], columns["contested.version"]
+        owners.pair_key, owners.pair_version = (_long(columns[f"contested.{name}"]) for name in ("key", "version"))
     claimed = text.get("claimed_tags") or [(owner, [tag]) for tag, owner in text["tags"]]
     for collector, tags in claimed:
         machine.collectors[bytes.fromhex(collector)].tags.update(tags)
@@ -231,7 +278,7 @@ def _restore_level(level: LevelRounds, name: str, columns: dict[str, np.ndarray]
     if f"{name}.repeated.start" in columns:
         level.repeated = _get_lost(columns, f"{name}.repeated")
         level.repeated_reads = memory["repeated_reads"]
-    level.table.put(columns[f"{name}.table_key"], columns[f"{name}.table_version"])
+    _fill(level.table, columns, f"{name}.table_key", f"{name}.table_version")
     level.real_key = dict(memory["real_key"])
     for field in ("past", "unchecked_reads", "budget", "forgot_anything", "memory_ns", "left_out_txns"):
         setattr(level, field, memory[field])
@@ -247,7 +294,7 @@ def _put_batch(columns: dict[str, np.ndarray], name: str, batch: Batch) -> None:
 def _get_batch(columns: dict[str, np.ndarray], name: str) -> Batch:
     if f"{name}.isolation" not in columns:  # states of before have none
         columns[f"{name}.isolation"] = np.zeros(len(columns[f"{name}.session"]), np.uint8)
-    return Batch(**{field: columns[f"{name}.{field}"] for field, _ in Batch.empty().columns()})
+    return Batch(**{field: _typed(columns[f"{name}.{field}"], none.dtype) for field, none in Batch.empty().columns()})
 
 
 def _put_lost(columns: dict[str, np.ndarray], name: str, lost: LostVersions) -> None:
@@ -255,4 +302,23 @@ def _put_lost(columns: dict[str, np.ndarray], name: str, lost: LostVersions) -> 
 
 
 def _get_lost(columns: dict[str, np.ndarray], name: str) -> LostVersions:
-    return LostVersions(columns[f"{name}.start"], columns[f"{name}.end"])
+    return LostVersions(_long(columns[f"{name}.start"]), _long(columns[f"{name}.end"]))
+
+
+def _fill(table: VersionTable, columns: dict[str, np.ndarray], keys: str, versions: str) -> None:
+    key, version = _long(columns[keys]), _long(columns[versions])
+    if len(key) != len(version) or not version.all():
+        raise ValueError("a table has a version for each of its keys")
+    table.put(key, version)
+
+
+def _long(column: np.ndarray) -> np.ndarray:
+    return _typed(column, np.dtype(np.int64))
+
+
+def _typed(column: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """Earlier versions had other types for some columns, which hold the same numbers."""
+    same = column.astype(dtype, copy=False)
+    if (same != column).any():
+        raise ValueError("a number does not fit into its column")
+    return same
