@@ -318,6 +318,31 @@ def test_beyond_a_number_of_databases_nothing_is_recorded_and_it_is_said_once(
     assert len(list(spool.glob("*-*"))) == 2
 
 
+@NEWEST
+def test_a_database_that_takes_the_place_of_another_begins_anew_also_while_caches_are_warm(
+    both: tuple[Database, Database], spool: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A copy, whose tables have the same oids, under the same name and address, with what the first one had before."""
+    database = both[0]
+    settings = Settings.load(spool=str(spool))
+    count_up(database.conninfo, settings)
+    name, copy = database.name, f"{database.name}_copy"
+    with psycopg.connect(database.server.conninfo(), autocommit=True) as administrator:
+        administrator.execute(f"CREATE DATABASE {copy} TEMPLATE {name}".encode())
+        count_up(database.conninfo, settings)
+        administrator.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+        administrator.execute(f"ALTER DATABASE {copy} RENAME TO {name}".encode())
+    count_up(database.conninfo, settings)
+    code, said = verdicts(spool, capsys)
+    assert (code, len(said)) == (0, 2)
+    recorded = {each.identity: each.read().txn_count for each in recordings(spool)}
+    assert sorted(recorded.values()) == [3, 10]  # of the new one without fences, until it is adopted again
+
+
+def said_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each for each in caplog.messages if "the verifier takes nothing" in each]
+
+
 def folder_of(spool: Path, number: int) -> Any:
     return recorder_for(Settings.load(spool=str(spool)), RecordedDatabase(f"key-value:/{number}", str(number)))
 
@@ -347,14 +372,13 @@ def test_a_daemon_verifies_the_first_and_refuses_the_second_in_words(
         with caplog.at_level(logging.WARNING, "mussurana"):
             count_up(both[1].conninfo, settings)
             until(lambda: any(both[1].name in each for each in daemon.service.troubles()), 30)
-            said = lambda: [each for each in caplog.messages if "the verifier takes nothing" in each]  # noqa: E731
-            until(said, 30)
+            until(lambda: said_of(caplog), 30)
             count_up(both[0].conninfo, settings)
             assert first.flush(30)
             time.sleep(2)  # it is asked again, and not said again
-        assert len(said()) == 1
-        assert both[0].name in said()[0]
-        assert "run a second `mussurana serve`" in said()[0]
+        assert len(said_of(caplog)) == 1
+        assert both[0].name in said_of(caplog)[0]
+        assert "run a second `mussurana serve`" in said_of(caplog)[0]
         assert 1 <= daemon.service.metrics.fragments_refused.labels("database")._value.get() < 20
         until(lambda: is_verified(daemon), 60)
         rounds = daemon.service.board.rounds()
