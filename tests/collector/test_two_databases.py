@@ -132,6 +132,35 @@ def test_two_processes_that_share_a_spool_too(
 
 
 @NEWEST
+def test_a_forked_child_keeps_them_apart_as_well(
+    both: tuple[Database, Database], spool: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = (
+        PROGRAM
+        + """
+from mussurana.collector.recorder import close_all
+import os
+if len(sys.argv) > 3:
+    child = os.fork()
+    sys.argv[1], sys.argv[3] = sys.argv[3], sys.argv[1]
+    for url in (sys.argv[1], sys.argv[3]):
+        connection = connect(url, mussurana_spool=sys.argv[2])
+        connection.execute("UPDATE users SET n = n + 1 WHERE id = 1")
+        connection.commit()
+        connection.close()
+    if not child:
+        close_all()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+"""
+    )
+    first, second = both
+    subprocess.run([sys.executable, "-c", program, first.conninfo, str(spool), second.conninfo], check=True, timeout=60)
+    assert_each_is_accepted(spool, both, capsys)
+    assert [len(each.folders) for each in recordings(spool)] == [2, 2]
+
+
+@NEWEST
 def test_what_is_wrong_in_one_of_them_is_found_and_said_of_it(
     both: tuple[Database, Database], spool: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -54,6 +54,10 @@ def refused(daemon: Running, recorded: Database, told: Database = NOT_TOLD, lett
 def test_the_second_database_is_refused_also_after_a_restart_and_the_first_goes_on(data: Path) -> None:
     for life in (1, 2):
         with running(data) as daemon:
+            if life == 2:
+                with pytest.raises(grpc.RpcError) as error:  # by its Hello alone
+                    Teller(daemon, BOOKS, "y")
+                assert error.value.code() == grpc.StatusCode.FAILED_PRECONDITION
             with Teller(daemon, SHOP) as collector:
                 collector.tell()
                 said = refused(daemon, BOOKS)
@@ -62,7 +66,7 @@ def test_the_second_database_is_refused_also_after_a_restart_and_the_first_goes_
                 assert "with a data directory of its own" in said
                 collector.tell()
                 assert collector.durable == 2 * life
-            assert daemon.service.metrics.fragments_refused.labels("database")._value.get() == 1
+            assert daemon.service.metrics.fragments_refused.labels("database")._value.get() == life
             assert [each.info.name for each in daemon.service.ingest._links.values() if each.info.name] == ["a"]
 
 
