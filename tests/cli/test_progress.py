@@ -8,7 +8,6 @@ import pty
 import sys
 import time
 from pathlib import Path
-from typing import Any
 from select import select
 
 import pytest
@@ -87,9 +86,9 @@ def test_a_file_gets_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_check_at_a_terminal_shows_progress_and_then_only_the_verdict(
     serial: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def slowly(*arguments: Any) -> History:
+    def slowly(path: str, format: str | None, database: str) -> History:
         time.sleep(0.2)
-        return load(*arguments)
+        return load(path, format, database)
 
     monkeypatch.setattr(formats, "load", slowly)
     monkeypatch.setattr(progress, "QUIET_SECONDS", 0)

@@ -224,9 +224,11 @@ def test_sqlite_and_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert main(["adopt", f"sqlite+aiosqlite:///{path}?plugin=mussurana"]) == 0
     assert "visits: it has no primary key" in capsys.readouterr().out
     assert connection.execute("SELECT mussurana_wid, mussurana_prev_wid FROM orders").fetchall() == []
-    ((number, epoch, version),) = connection.execute("SELECT * FROM mussurana_fence").fetchall()
-    assert (number, version) == (1, None)
-    assert is_of_now(epoch)
+    (fence, which) = connection.execute("SELECT * FROM mussurana_fence ORDER BY id").fetchall()
+    assert (fence[0], fence[2]) == (1, None)
+    assert is_of_now(fence[1])
+    assert (which[0], which[2]) == (2, None)  # what tells the file from others
+    assert which[1] > 0
     assert main(["adopt", str(path)]) == 0
     assert "nothing to do" in capsys.readouterr().out
     assert main(["unadopt", str(path), "--force"]) == 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from mussurana.collector import recorder as recorder_module
 from mussurana.collector.__main__ import main
 from mussurana.collector.coverage import CoverageRow
 from mussurana.collector.database import forget_all
@@ -17,7 +18,7 @@ from mussurana.collector.psycopg_adapter import AsyncConnection, Connection
 from mussurana.collector.recorder import Recorder, recorder_for
 from mussurana.collector.settings import Settings
 from mussurana.verifier.engine.check import check
-from mussurana.verifier.formats.spool import folders_of, read
+from mussurana.verifier.formats.spool import read, recordings
 from mussurana.verifier.history import History
 from mussurana.verifier.rounds.machine import Verifier
 from mussurana.verifier.rounds.outcome import RoundOutcome
@@ -48,8 +49,9 @@ class Recording:
 
     def finish(self) -> None:
         """Everything that has ended is in the spool after this, and nothing more will be."""
-        assert self.recorder.flush(FLUSH_SECONDS)
-        self.recorder.close()
+        for recorder in recorders_of(self.settings):
+            assert recorder.flush(FLUSH_SECONDS)
+            recorder.close()
 
     def history(self) -> History:
         self.finish()
@@ -82,6 +84,11 @@ class Recording:
         return self.recorder.metrics.hook_failures + self.recorder.metrics.extraction_failures
 
 
+def recorders_of(settings: Settings) -> list[Recorder]:
+    """One for each database."""
+    return list(recorder_module._shared.get(settings, ()))
+
+
 def adopt(database: Database, *statements: str) -> None:
     """Make tables, and give them to the collector."""
     database.run(*statements)
@@ -94,7 +101,8 @@ def recording(database: Database, spool: Path, **settings: Any) -> Iterator[Reco
     try:
         yield made
     finally:
-        made.recorder.close()
+        for recorder in recorders_of(made.settings):
+            recorder.close()
         forget_all()
 
 
@@ -104,10 +112,15 @@ def plain(database: Database, query: str) -> list[tuple[Any, ...]]:
 
 
 def online(spool: Path, *levels: str) -> list[RoundOutcome]:
-    """What the daemon's rounds say of a spool: one round for each fragment, and one when nobody waits any more."""
+    """What daemons say of a spool, one for each database."""
+    return [outcome for each in recordings(spool) for outcome in rounds_of(each.folders, *levels)]
+
+
+def rounds_of(folders: Iterable[Path], *levels: str) -> list[RoundOutcome]:
+    """What the daemon's rounds say: one round for each fragment, and one when nobody waits any more."""
     machine = Verifier([CheckSettings(level) for level in levels])
     fragments = []
-    for folder in folders_of(spool):
+    for folder in folders:
         collector = b""
         for found in segments.read_from(folder):
             assert not isinstance(found, segments.Damage)

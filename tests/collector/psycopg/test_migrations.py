@@ -19,7 +19,7 @@ from mussurana.collector.catalog_postgres import QUERY, postgres_catalog
 from mussurana.collector.database import forget_all
 from mussurana.verifier.embedded_postgres import installations
 from mussurana.verifier.engine.check import check
-from mussurana.verifier.formats.spool import read
+from mussurana.verifier.formats.spool import read, recordings
 from mussurana.verifier.verdict import Accepted, Rejected
 from mussurana.verifier.verdict import Settings as CheckSettings
 from tests.collector.postgres import Database
@@ -155,7 +155,8 @@ def tables_of(database: Database) -> dict[str, Table]:
 def assert_accepted(made: Recording) -> None:
     made.finish()
     for level in LEVELS:
-        assert isinstance(check(read(made.spool), CheckSettings(level)).verdict, Accepted), level
+        for recorded in recordings(made.spool):
+            assert isinstance(check(recorded.read(), CheckSettings(level)).verdict, Accepted), (level, recorded)
     assert {outcome.verdict for outcome in online(made.spool, *LEVELS)} == {"accepted"}
     assert made.failures == 0
 
@@ -174,8 +175,9 @@ def plant(made: Recording, database: Database, table: str, key: str) -> None:
 
 def assert_rejected(made: Recording) -> None:
     made.finish()
+    last = max(recordings(made.spool), key=lambda each: int(each.identity.rpartition("/")[2]))  # of what was restored
     for level in LEVELS:
-        assert isinstance(check(read(made.spool), CheckSettings(level)).verdict, Rejected), level
+        assert isinstance(check(last.read(), CheckSettings(level)).verdict, Rejected), level
     assert "rejected" in {outcome.verdict for outcome in online(made.spool, *LEVELS)}
 
 

@@ -16,7 +16,7 @@ from mussurana.collector.instrument import connect, instrument, uninstrument
 from mussurana.collector.psycopg_adapter import Connection
 from mussurana.collector.recorder import recorder_for
 from mussurana.collector.settings import Settings
-from mussurana.verifier.formats.spool import read
+from mussurana.verifier.formats import recordings
 from tests.collector.postgres import Database
 from tests.collector.psycopg.recording import NEWEST
 
@@ -63,8 +63,9 @@ def test_it_records_and_leaves_no_trace(database: Database, tmp_path: Path) -> N
     assert (left_open.cursor_factory, left_open.server_cursor_factory) == (psycopg.Cursor, psycopg.ServerCursor)
     assert left_open.execute("SELECT id FROM t").fetchall() == [(1,)]
     left_open.close()
-    history = read(tmp_path / "spool")
-    assert {"t/1", "t/2"} <= set(history.key_names)
+    found = {each.identity.partition(":")[0]: each.read() for each in recordings(tmp_path / "spool")}
+    assert "t/1" in found["postgresql"].key_names
+    assert "t/2" in found["sqlite"].key_names
 
 
 def spool_of(connection: Any) -> str:

@@ -89,6 +89,7 @@ class Catalog:
     functions: Mapping[str, tuple[Table, ...]] = field(default_factory=dict)  # the user's own that write
     others: frozenset[tuple[str, str]] = frozenset()  # relations that are not recorded
     database: tuple[str, str] = ("", "")  # which one it is: its server, as far as known, and its number there
+    server_tells: bool = False  # the user may ask which server it is
 
     def table(self, name: str, schema: str | None = None) -> Table | None:
         """The adopted table of this name, or None."""

@@ -219,6 +219,7 @@ class _Reader:
                 place for place, oid in self.places.items() if oid not in self.recorded and not self.bases.get(oid)
             ),
             database=self._database(),
+            server_tells=bool(self.answer["database"][0]),
         )
 
     def _table(self, oid: int) -> Table:

@@ -78,6 +78,12 @@ _LEVEL = "pg_catalog.current_setting('transaction_isolation')"
 DEFAULT_ISOLATION = f"SELECT {_LEVEL}".encode()
 """In a transaction of its own. What a role, a database, the server or the session has set, is all in it."""
 
+_SERVER = "(SELECT system_identifier::pg_catalog.text FROM pg_catalog.pg_control_system())"
+_NUMBER = (
+    "(SELECT oid::pg_catalog.text FROM pg_catalog.pg_database WHERE datname OPERATOR(pg_catalog.=) "
+    "pg_catalog.current_database())"
+)
+
 PGen = Generator[Any, Any, Any]
 
 UNKNOWN = ("", "catalog could not be read", UNOBSERVED_WRITE)
@@ -106,6 +112,7 @@ class Watch:
         self.encoding = "utf-8"
         self.extract = postgres_extractor("utf-8", self.recorder)
         self.search_path: bytes | None = b""  # None: not known; empty: as the connection was made
+        self.has_looked = False  # whether which database this is was asked on this connection, and not on another one
         self.own_catalog = 0  # not 0: it is not shared with other connections
         self.names_changed = False  # unqualified names may mean other tables than the catalog says
         self.schema_changed = False  # in the transaction that is open
@@ -148,6 +155,11 @@ class Watch:
             transactions = self.transactions
             if transactions is not None and transactions.session.fence_due(time_ns()):
                 yield from self._fence(transactions)
+                if self.transactions is None:  # another database has come into the place of the one that was known
+                    yield from self._renew()
+                    transactions = self.transactions
+                    if transactions is not None:
+                        yield from self._fence(transactions)
             if transactions is not None and transactions.default_isolation == NOT_KNOWN:
                 result = yield from self._query(DEFAULT_ISOLATION)
                 if result.status == TUPLES_OK:
@@ -226,6 +238,7 @@ class Watch:
                 self.lane = {}
                 return
             catalog: Catalog = postgres_catalog(result.get_value(0, 0).decode(self.encoding), by_xmin, by_xmin)
+            self.has_looked = True
             self._belong_to(catalog)  # what was written unseen, plans_from tells of this database
             plans = plans_from(self._database(), catalog, POSTGRES, self.recorder.coverage, XMIN if by_xmin else WID)
         else:
@@ -286,13 +299,18 @@ class Watch:
             txn = session.begin()
             write_id = self.recorder.write_id()
             try:
-                result = yield from self._query(_write_fence(name, write_id))
+                result = yield from self._query(_write_fence(name, write_id, self._look()))
             except BaseException:
                 txn.observations.append((extract_lost, write_id))
                 session.end(txn, IN_DOUBT)
                 session.fence_failed(perf_counter() - started)
                 raise
             if result.status == TUPLES_OK and result.ntuples:
+                if not self._is_known(result):
+                    txn.observations.append((extract_lost, write_id))
+                    session.end(txn, IN_DOUBT)
+                    self._begin_anew()
+                    return
                 self.epoch = txn.epoch = int(result.get_value(0, 0))
                 txn.observations.append((extract_fence, write_id, int(result.get_value(0, 1) or 0)))
                 self._learn_default(transactions, result.get_value(0, 2))
@@ -304,6 +322,33 @@ class Watch:
             if result.error_field(pq.DiagnosticField.SQLSTATE) not in (b"40001", b"40P01"):
                 break
         session.fence_failed(perf_counter() - started)
+
+    def _look(self) -> str:
+        """Asks with a fence which database this is, if its catalog was read on another connection; else empty.
+
+        A database may be restored, or another server come into its place, within the minute that a catalog is kept.
+        """
+        if self.has_looked or self.plans is None:
+            return ""
+        return f", {_SERVER if self.plans.catalog.server_tells else 'NULL'}, {_NUMBER}"
+
+    def _is_known(self, result: Any) -> bool:
+        """Whether a fence was answered by the database whose catalog is known."""
+        if self.has_looked or self.plans is None or result.nfields < 5:
+            return True
+        self.has_looked = True
+        server, number = _text(result.get_value(0, 3)), _text(result.get_value(0, 4))
+        known_server, known_number = self.plans.catalog.database
+        return (server or known_server, number) == (known_server, known_number)
+
+    def _begin_anew(self) -> None:
+        """What is known is of another database: forget it, and what is recorded of that one gets nothing of this."""
+        schema_changed(self._database())
+        if self.transactions is not None:
+            self.transactions.session.close()
+            self.transactions = None
+        self.plans = None
+        self.lane = {}
 
     def _learn_default(self, transactions: Transactions, level: bytes | None) -> None:
         """A transaction that asked for no isolation level ran at this one."""
@@ -824,10 +869,10 @@ def _read_fence(name: str) -> bytes:
     return f"SELECT epoch, mussurana_wid, {_LEVEL} FROM {name} WHERE id = 1".encode()
 
 
-def _write_fence(name: str, write_id: int) -> bytes:
+def _write_fence(name: str, write_id: int, also: str = "") -> bytes:
     # The subquery locks the row and so sees its last version, also on servers whose RETURNING knows no old row.
     return (
         f"UPDATE {name} AS f SET epoch = f.epoch + 1, mussurana_wid = {write_id} "
         f"FROM (SELECT id, mussurana_wid FROM {name} WHERE id = 1 FOR UPDATE) AS o WHERE f.id = o.id "
-        f"RETURNING f.epoch, o.mussurana_wid, {_LEVEL}"
+        f"RETURNING f.epoch, o.mussurana_wid, {_LEVEL}{also}"
     ).encode()
