@@ -56,7 +56,11 @@ REPLACED = "DELETE FROM a WHERE id = 1; INSERT INTO a VALUES (1, 1)"
 UPSERT = "INSERT INTO a VALUES (1, 5) ON CONFLICT (id) DO UPDATE SET v = excluded.v"
 USUAL = (READ, REPLACED, CHANGE, ONE, CHANGE_SHOWN, READ, UPSERT, READ, "DELETE FROM a WHERE id = 1", ONE, READ)
 NEW = "SELECT * FROM a WHERE id = 20"
-SUPPRESSED = ("INSERT INTO a VALUES (20, 7)", f"{NEW}; UPDATE a SET v = 9 WHERE id = 20", f"{NEW}; DELETE FROM a WHERE id = 20")
+SUPPRESSED = (
+    "INSERT INTO a VALUES (20, 7)",
+    f"{NEW}; UPDATE a SET v = 9 WHERE id = 20",
+    f"{NEW}; DELETE FROM a WHERE id = 20",
+)
 NEVER = 99
 
 CASES = {
@@ -97,26 +101,52 @@ CASES = {
     ),
     "keys that are swapped at once": Case(
         AT_ONCE,
-        (READ, "UPDATE a SET id = 3 - id WHERE id < 3", CHANGE, READ, "UPDATE a SET id = id + 1", READ)
-        + ("UPDATE a SET id = id - 1", "SET CONSTRAINTS ALL DEFERRED; UPDATE a SET id = 2 WHERE id = 1; ROLLBACK")
-        + ("SET CONSTRAINTS ALL DEFERRED; UPDATE a SET id = 2 WHERE id = 1; UPDATE a SET id = 1 WHERE v = 2", READ),
+        (
+            READ,
+            "UPDATE a SET id = 3 - id WHERE id < 3",
+            CHANGE,
+            READ,
+            "UPDATE a SET id = id + 1",
+            READ,
+            "UPDATE a SET id = id - 1",
+            "SET CONSTRAINTS ALL DEFERRED; UPDATE a SET id = 2 WHERE id = 1; ROLLBACK",
+            "SET CONSTRAINTS ALL DEFERRED; UPDATE a SET id = 2 WHERE id = 1; UPDATE a SET id = 1 WHERE v = 2",
+            READ,
+        ),
         seen_since=18,
     ),
     "two rows for a moment": Case(
         DEFERRED,
-        (READ, CHANGE)
-        + (f"UPDATE a SET id = 2 WHERE id = 1; {READ}; UPDATE a SET id = 1 WHERE id = 2 AND v = 2; {READ}",)
-        + (READ, "UPDATE a SET v = v * 2 WHERE id < 3", READ)
-        + ("SAVEPOINT s; UPDATE a SET id = 2 WHERE id = 1; ROLLBACK TO s; UPDATE a SET v = 1 WHERE id = 1", READ)
-        + ("UPDATE a SET id = 4 WHERE id = 3; UPDATE a SET v = v + 40 WHERE id = 4; DELETE FROM a WHERE v = 43", READ),
+        (
+            READ,
+            CHANGE,
+            f"UPDATE a SET id = 2 WHERE id = 1; {READ}; UPDATE a SET id = 1 WHERE id = 2 AND v = 2; {READ}",
+            READ,
+            "UPDATE a SET v = v * 2 WHERE id < 3",
+            READ,
+            "SAVEPOINT s; UPDATE a SET id = 2 WHERE id = 1; ROLLBACK TO s; UPDATE a SET v = 1 WHERE id = 1",
+            READ,
+            "UPDATE a SET id = 4 WHERE id = 3; UPDATE a SET v = v + 40 WHERE id = 4; DELETE FROM a WHERE v = 43",
+            READ,
+        ),
         seen_since=18,
     ),
     "a second row that goes or stays": Case(
         DEFERRED,
-        (READ, f"INSERT INTO a VALUES (1, 100); {READ}; DELETE FROM a WHERE id = 1 AND v < 100", READ, CHANGE)
-        + (f"INSERT INTO a VALUES (1, 200); DELETE FROM a WHERE v = 200; {READ}", READ, CHANGE, READ)
-        + ("DELETE FROM a WHERE id = 1; INSERT INTO a VALUES (1, 1); UPDATE a SET v = 2 WHERE id = 1", READ)
-        + ("INSERT INTO a VALUES (9, 1); UPDATE a SET v = 2 WHERE id = 9; DELETE FROM a WHERE id = 9", READ),
+        (
+            READ,
+            f"INSERT INTO a VALUES (1, 100); {READ}; DELETE FROM a WHERE id = 1 AND v < 100",
+            READ,
+            CHANGE,
+            f"INSERT INTO a VALUES (1, 200); DELETE FROM a WHERE v = 200; {READ}",
+            READ,
+            CHANGE,
+            READ,
+            "DELETE FROM a WHERE id = 1; INSERT INTO a VALUES (1, 1); UPDATE a SET v = 2 WHERE id = 1",
+            READ,
+            "INSERT INTO a VALUES (9, 1); UPDATE a SET v = 2 WHERE id = 9; DELETE FROM a WHERE id = 9",
+            READ,
+        ),
     ),
     "BEFORE UPDATE returns OLD": Case((*PLAIN, *trigger("RETURN OLD;")), USUAL),
     "BEFORE UPDATE returns OLD now and then": Case(
@@ -178,8 +208,14 @@ CASES = {
             " id int GENERATED ALWAYS AS (x * 2) STORED PRIMARY KEY)",
             GENERATED[1],
         ),
-        (READ, "UPDATE a SET v = 9 WHERE id = 2", "UPDATE p SET id = 11 WHERE id = 1", READ)
-        + ("UPDATE p SET id = 1 WHERE id = 11", READ),
+        (
+            READ,
+            "UPDATE a SET v = 9 WHERE id = 2",
+            "UPDATE p SET id = 11 WHERE id = 1",
+            READ,
+            "UPDATE p SET id = 1 WHERE id = 11",
+            READ,
+        ),
         NEVER,
     ),
     "a trigger that updates what another key is made of": Case(
@@ -203,8 +239,18 @@ CASES = {
     ),
     "rows that move between partitions": Case(
         PARTS,
-        (READ, REPLACED, "UPDATE a SET id = id + 10 WHERE id = 1", READ, "UPDATE a SET id = id - 10 WHERE id = 11")
-        + (READ, CHANGE, "SELECT * FROM low", "UPDATE low SET v = 6 WHERE id = 1", READ),
+        (
+            READ,
+            REPLACED,
+            "UPDATE a SET id = id + 10 WHERE id = 1",
+            READ,
+            "UPDATE a SET id = id - 10 WHERE id = 11",
+            READ,
+            CHANGE,
+            "SELECT * FROM low",
+            "UPDATE low SET v = 6 WHERE id = 1",
+            READ,
+        ),
         seen_since=18,
     ),
     "rows that a trigger ends halfway between partitions": Case(
@@ -350,8 +396,12 @@ def test_what_others_add_while_caches_are_warm_accuses_nobody(
             assert ("a", "not known yet") in {(row.table, row.shape) for row in made.coverage}
 
 
-KINDS = ("id int PRIMARY KEY", "id int PRIMARY KEY DEFERRABLE INITIALLY DEFERRED", "id int PRIMARY KEY DEFERRABLE")
-KINDS = (*KINDS, "x int, id int GENERATED ALWAYS AS (x + 1) STORED PRIMARY KEY")
+KINDS = (
+    "id int PRIMARY KEY",
+    "id int PRIMARY KEY DEFERRABLE",
+    "id int PRIMARY KEY DEFERRABLE INITIALLY DEFERRED",
+    "x int, id int GENERATED ALWAYS AS (x + 1) STORED PRIMARY KEY",
+)
 BODIES = (
     "RETURN NEW;",
     "IF NEW.v % 3 = 0 THEN RETURN OLD; END IF; RETURN NEW;",

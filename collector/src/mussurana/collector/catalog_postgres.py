@@ -337,9 +337,7 @@ class _Reader:
             called = all_effects(direct.calls, self.functions)
             self._taint_written(what, Effects(direct.writes | called.writes, unreadable=called.unreadable))
 
-    def _read_row_trigger(
-        self, relation: int, what: str, source: str, definition: str, events: frozenset[str]
-    ) -> None:
+    def _read_row_trigger(self, relation: int, what: str, source: str, definition: str, events: frozenset[str]) -> None:
         """A trigger that is called before a row is written, and may change it."""
         if any(column in source for column in HIDDEN_COLUMNS):
             self._taint(relation, f"{what} names our columns")
