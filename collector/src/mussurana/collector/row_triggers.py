@@ -39,7 +39,7 @@ class RowTriggers:
     keep: bool = False  # an UPDATE may leave the row as it was, our columns and all
     move: bool = False  # an UPDATE may give the row another key
 
-    def __or__(self, other: RowTriggers) -> RowTriggers:
+    def together_with(self, other: RowTriggers) -> RowTriggers:
         return RowTriggers(self.skip | other.skip, self.keep or other.keep, self.move or other.move)
 
 
