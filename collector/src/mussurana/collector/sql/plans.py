@@ -100,6 +100,10 @@ class Plans:
             return True
         return False
 
+    def passed_strange(self) -> bool:
+        """Whether something was written to, since the catalog was read, that is not in it."""
+        return any(not self.catalog.has(name, schema) for schema, name in self.passed)
+
     def taint(self, tables: Iterable[Table]) -> None:
         """Somebody is about to write to these tables unseen: record nothing of them any more.
 
