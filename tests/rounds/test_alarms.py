@@ -9,6 +9,7 @@ import pytest
 from mussurana.verifier.rounds.alarms import AlarmChange
 from mussurana.verifier.rounds.limits import Limits
 from mussurana.verifier.rounds.machine import Verifier
+from mussurana.wire import NOT_KNOWN_YET
 from mussurana.wire.history_pb2 import Coverage, SessionEvent
 from tests.rounds.feeding import SECOND_NS, Wire, key, tag
 
@@ -31,9 +32,9 @@ class Fleet(Wire):
     def hear(self, collector: str) -> None:
         self.tell(collector, self.make(collector))
 
-    def taint(self, collector: str, table: str) -> None:
+    def taint(self, collector: str, table: str, shape: str = "COPY") -> None:
         made = self.make(collector)
-        made.coverage.add(table=table, shape="COPY", observed=Coverage.UNOBSERVED_WRITE, statement_count=1)
+        made.coverage.add(table=table, shape=shape, observed=Coverage.UNOBSERVED_WRITE, statement_count=1)
         self.tell(collector, made)
 
     def skew(self) -> str:
@@ -148,6 +149,17 @@ def test_who_was_heard_up_to_an_alarm_withdraws_it_no_more() -> None:
     wire.later(1)
     wire.taint("c", "seats")
     assert wire.decided() == []
+
+
+def test_unless_it_found_out_only_afterwards() -> None:
+    """A trigger or another name for the table, which it saw when it read its catalog again."""
+    wire = fleet("a", "b", "c")
+    wire.skew()
+    wire.hear("c")
+    assert states(wire.decided()) == ["told"]
+    wire.later(1)
+    wire.taint("c", "seats", NOT_KNOWN_YET)
+    assert states(wire.decided()) == ["withdrawn"]
 
 
 def test_a_process_that_nobody_had_heard_of_withdraws_an_alarm_by_its_taint() -> None:

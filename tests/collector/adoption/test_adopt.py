@@ -239,3 +239,27 @@ def test_the_verifiers_command_line_has_the_same_commands(tmp_path: Path) -> Non
     sqlite3.connect(tmp_path / "a.db").executescript("CREATE TABLE t (id INTEGER PRIMARY KEY)")
     assert cli.main(["adopt", str(tmp_path / "a.db")]) == 0
     assert cli.main(["unadopt", str(tmp_path / "a.db"), "--force"]) == 0
+
+
+def test_a_new_era_is_a_later_one_even_in_the_same_second(database: Database, tmp_path: Path) -> None:
+    """As when a dump is restored at once: two fence rows of one era would be taken for one."""
+    database.run(*SHOP)
+    path = tmp_path / "shop.db"
+    with sqlite3.connect(path) as made:
+        made.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY)")
+    made.close()
+
+    def eras() -> tuple[int, int]:
+        with database.connect() as connection, sqlite3.connect(path) as other:
+            server, file = (one.execute("SELECT epoch FROM mussurana_fence").fetchone() for one in (connection, other))
+        other.close()
+        assert server is not None
+        return era_of(server[0]), era_of(file[0])
+
+    found = []
+    for more in ([], ["--anew"], ["--anew"]):
+        for url in (database.url(), f"sqlite:///{path}"):
+            assert main(["adopt", url, *more]) == 0
+        found.append(eras())
+    for first, second, third in zip(*found, strict=True):
+        assert first < second < third

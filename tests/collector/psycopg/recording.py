@@ -20,6 +20,7 @@ from mussurana.collector.settings import Settings
 from mussurana.verifier.engine.check import check
 from mussurana.verifier.formats.spool import read, recordings
 from mussurana.verifier.history import History
+from mussurana.verifier.rounds.alarms import AlarmChange
 from mussurana.verifier.rounds.machine import Verifier
 from mussurana.verifier.rounds.outcome import RoundOutcome
 from mussurana.verifier.verdict import Settings as CheckSettings
@@ -116,8 +117,17 @@ def online(spool: Path, *levels: str) -> list[RoundOutcome]:
     return [outcome for each in recordings(spool) for outcome in rounds_of(each.folders, *levels)]
 
 
+def alarms(spool: Path, *levels: str) -> list[AlarmChange]:
+    """What they tell of the same, and take back."""
+    return [change for each in recordings(spool) for change in _told_of(each.folders, *levels)[1]]
+
+
 def rounds_of(folders: Iterable[Path], *levels: str) -> list[RoundOutcome]:
     """What the daemon's rounds say: one round for each fragment, and one when nobody waits any more."""
+    return _told_of(folders, *levels)[0]
+
+
+def _told_of(folders: Iterable[Path], *levels: str) -> tuple[list[RoundOutcome], list[AlarmChange]]:
     machine = Verifier([CheckSettings(level) for level in levels])
     fragments = []
     for folder in folders:
@@ -130,8 +140,13 @@ def rounds_of(folders: Iterable[Path], *levels: str) -> list[RoundOutcome]:
             else:
                 fragments.append((upload.fragment.sealed_ns, collector, upload.fragment))
     outcomes: list[RoundOutcome] = []
+    changes: list[AlarmChange] = []
     sealed_ns = 0
     for sealed_ns, collector, fragment in sorted(fragments, key=lambda each: each[0]):
         machine.feed(collector, fragment, sealed_ns)
         outcomes += machine.step(sealed_ns, force=True)
-    return outcomes + machine.step(sealed_ns + machine.limits.wait_ns_max + 1, force=True)
+        changes += machine.decide_alarms(sealed_ns)
+    end_ns = sealed_ns + machine.limits.wait_ns_max + 1
+    outcomes += machine.step(end_ns, force=True)
+    changes += machine.decide_alarms(end_ns + machine.limits.alarm_wait_ns_max)
+    return outcomes, changes

@@ -135,7 +135,7 @@ def await_that(holds: Callable[[], bool]) -> None:
 
 def test_so_is_the_default_of_a_role_and_of_the_server(database: Database, tmp_path: Path) -> None:
     adopt(database, *TABLE, "CREATE ROLE careful LOGIN SUPERUSER")
-    real = []
+    real: list[Isolation] = []
     try:
         with recording(database, tmp_path) as made:
 

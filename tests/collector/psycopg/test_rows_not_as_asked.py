@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 import random
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
+from mussurana.collector.database import look_again
 from tests.collector.postgres import Database
 from tests.collector.psycopg.recording import Recording, adopt, recording
 from tests.collector.psycopg.test_migrations import assert_accepted, assert_rejected, plant
 
 OTHER = ("CREATE TABLE other (id int PRIMARY KEY, w int)", "INSERT INTO other SELECT n, 0 FROM generate_series(1, 3) n")
+APART = ("CREATE TABLE apart (id int PRIMARY KEY, w int)", "INSERT INTO apart VALUES (1, 0)")
 
 ROWS = "INSERT INTO a (id, v) SELECT n, n FROM generate_series(1, 6) n"
 PLAIN = ("CREATE TABLE a (id int PRIMARY KEY, v int)", ROWS)
@@ -99,26 +101,52 @@ CASES = {
     ),
     "keys that are swapped at once": Case(
         AT_ONCE,
-        (READ, "UPDATE a SET id = 3 - id WHERE id < 3", CHANGE, READ, "UPDATE a SET id = id + 1", READ)
-        + ("UPDATE a SET id = id - 1", "SET CONSTRAINTS ALL DEFERRED; UPDATE a SET id = 2 WHERE id = 1; ROLLBACK")
-        + ("SET CONSTRAINTS ALL DEFERRED; UPDATE a SET id = 2 WHERE id = 1; UPDATE a SET id = 1 WHERE v = 2", READ),
+        (
+            READ,
+            "UPDATE a SET id = 3 - id WHERE id < 3",
+            CHANGE,
+            READ,
+            "UPDATE a SET id = id + 1",
+            READ,
+            "UPDATE a SET id = id - 1",
+            "SET CONSTRAINTS ALL DEFERRED; UPDATE a SET id = 2 WHERE id = 1; ROLLBACK",
+            "SET CONSTRAINTS ALL DEFERRED; UPDATE a SET id = 2 WHERE id = 1; UPDATE a SET id = 1 WHERE v = 2",
+            READ,
+        ),
         seen_since=18,
     ),
     "two rows for a moment": Case(
         DEFERRED,
-        (READ, CHANGE)
-        + (f"UPDATE a SET id = 2 WHERE id = 1; {READ}; UPDATE a SET id = 1 WHERE id = 2 AND v = 2; {READ}",)
-        + (READ, "UPDATE a SET v = v * 2 WHERE id < 3", READ)
-        + ("SAVEPOINT s; UPDATE a SET id = 2 WHERE id = 1; ROLLBACK TO s; UPDATE a SET v = 1 WHERE id = 1", READ)
-        + ("UPDATE a SET id = 4 WHERE id = 3; UPDATE a SET v = v + 40 WHERE id = 4; DELETE FROM a WHERE v = 43", READ),
+        (
+            READ,
+            CHANGE,
+            f"UPDATE a SET id = 2 WHERE id = 1; {READ}; UPDATE a SET id = 1 WHERE id = 2 AND v = 2; {READ}",
+            READ,
+            "UPDATE a SET v = v * 2 WHERE id < 3",
+            READ,
+            "SAVEPOINT s; UPDATE a SET id = 2 WHERE id = 1; ROLLBACK TO s; UPDATE a SET v = 1 WHERE id = 1",
+            READ,
+            "UPDATE a SET id = 4 WHERE id = 3; UPDATE a SET v = v + 40 WHERE id = 4; DELETE FROM a WHERE v = 43",
+            READ,
+        ),
         seen_since=18,
     ),
     "a second row that goes or stays": Case(
         DEFERRED,
-        (READ, f"INSERT INTO a VALUES (1, 100); {READ}; DELETE FROM a WHERE id = 1 AND v < 100", READ, CHANGE)
-        + (f"INSERT INTO a VALUES (1, 200); DELETE FROM a WHERE v = 200; {READ}", READ, CHANGE, READ)
-        + ("DELETE FROM a WHERE id = 1; INSERT INTO a VALUES (1, 1); UPDATE a SET v = 2 WHERE id = 1", READ)
-        + ("INSERT INTO a VALUES (9, 1); UPDATE a SET v = 2 WHERE id = 9; DELETE FROM a WHERE id = 9", READ),
+        (
+            READ,
+            f"INSERT INTO a VALUES (1, 100); {READ}; DELETE FROM a WHERE id = 1 AND v < 100",
+            READ,
+            CHANGE,
+            f"INSERT INTO a VALUES (1, 200); DELETE FROM a WHERE v = 200; {READ}",
+            READ,
+            CHANGE,
+            READ,
+            "DELETE FROM a WHERE id = 1; INSERT INTO a VALUES (1, 1); UPDATE a SET v = 2 WHERE id = 1",
+            READ,
+            "INSERT INTO a VALUES (9, 1); UPDATE a SET v = 2 WHERE id = 9; DELETE FROM a WHERE id = 9",
+            READ,
+        ),
     ),
     "BEFORE UPDATE returns OLD": Case((*PLAIN, *trigger("RETURN OLD;")), USUAL),
     "BEFORE UPDATE returns OLD now and then": Case(
@@ -180,8 +208,14 @@ CASES = {
             " id int GENERATED ALWAYS AS (x * 2) STORED PRIMARY KEY)",
             GENERATED[1],
         ),
-        (READ, "UPDATE a SET v = 9 WHERE id = 2", "UPDATE p SET id = 11 WHERE id = 1", READ)
-        + ("UPDATE p SET id = 1 WHERE id = 11", READ),
+        (
+            READ,
+            "UPDATE a SET v = 9 WHERE id = 2",
+            "UPDATE p SET id = 11 WHERE id = 1",
+            READ,
+            "UPDATE p SET id = 1 WHERE id = 11",
+            READ,
+        ),
         NEVER,
     ),
     "a trigger that updates what another key is made of": Case(
@@ -205,8 +239,18 @@ CASES = {
     ),
     "rows that move between partitions": Case(
         PARTS,
-        (READ, REPLACED, "UPDATE a SET id = id + 10 WHERE id = 1", READ, "UPDATE a SET id = id - 10 WHERE id = 11")
-        + (READ, CHANGE, "SELECT * FROM low", "UPDATE low SET v = 6 WHERE id = 1", READ),
+        (
+            READ,
+            REPLACED,
+            "UPDATE a SET id = id + 10 WHERE id = 1",
+            READ,
+            "UPDATE a SET id = id - 10 WHERE id = 11",
+            READ,
+            CHANGE,
+            "SELECT * FROM low",
+            "UPDATE low SET v = 6 WHERE id = 1",
+            READ,
+        ),
         seen_since=18,
     ),
     "rows that a trigger ends halfway between partitions": Case(
@@ -311,8 +355,53 @@ def test_of_a_key_that_two_rows_had_only_the_outcome_is_told(database: Database,
         assert operations(made) == [["read a/1", "read a/2", "read a/3", "write a/2", "write a/1"]]
 
 
-KINDS = ("id int PRIMARY KEY", "id int PRIMARY KEY DEFERRABLE INITIALLY DEFERRED", "id int PRIMARY KEY DEFERRABLE")
-KINDS = (*KINDS, "x int, id int GENERATED ALWAYS AS (x + 1) STORED PRIMARY KEY")
+LATER = {
+    "RETURN OLD": (trigger("RETURN OLD;"), (CHANGE, ONE, CHANGE)),
+    "RETURN NULL": (trigger("RETURN NULL;", "BEFORE DELETE"), (*SUPPRESSED, *SUPPRESSED[2:])),
+    "another key": (trigger("NEW.id := NEW.id + 10; RETURN NEW;"), (CHANGE, READ, "UPDATE a SET v = 3 WHERE id = 11")),
+    "a cascade": (
+        (
+            "DELETE FROM other WHERE id > 1",
+            "DELETE FROM a WHERE id > 1",
+            "ALTER TABLE a ADD FOREIGN KEY (id) REFERENCES other ON DELETE CASCADE",
+        ),
+        (CHANGE, "DELETE FROM other WHERE id = 1", "INSERT INTO other VALUES (1, 1)", "INSERT INTO a VALUES (1, 1)"),
+    ),
+}
+
+
+@pytest.mark.parametrize("violated", [False, True], ids=["kept", "violated"])
+@pytest.mark.parametrize("name", LATER)
+@pytest.mark.parametrize("postgres", [18], indirect=True)
+def test_what_others_add_while_caches_are_warm_accuses_nobody(
+    name: str, violated: bool, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is known when the catalog is read again, which is told, and takes back what was said meanwhile."""
+    ddl, transactions = LATER[name]
+    adopt(database, *OTHER, *APART, *PLAIN)
+    with recording(database, tmp_path) as made:
+        case = Case((), (READ, CHANGE, "SELECT * FROM other", *transactions, READ))
+        run(made, replace(case, transactions=case.transactions[:3]), psycopg.IsolationLevel.SERIALIZABLE)
+        database.run(*ddl)
+        run(made, case, psycopg.IsolationLevel.SERIALIZABLE)
+        monkeypatch.setattr("mussurana.collector.database._looked_seconds", -1.0)
+        look_again()  # as after a minute
+        with made.connect() as connection:
+            connection.execute("SELECT 1")
+        if violated:
+            plant(made, database, "apart", "id")
+            assert_rejected(made)
+        else:
+            assert_accepted(made)
+            assert ("a", "not known yet") in {(row.table, row.shape) for row in made.coverage}
+
+
+KINDS = (
+    "id int PRIMARY KEY",
+    "id int PRIMARY KEY DEFERRABLE",
+    "id int PRIMARY KEY DEFERRABLE INITIALLY DEFERRED",
+    "x int, id int GENERATED ALWAYS AS (x + 1) STORED PRIMARY KEY",
+)
 BODIES = (
     "RETURN NEW;",
     "IF NEW.v % 3 = 0 THEN RETURN OLD; END IF; RETURN NEW;",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -11,20 +12,18 @@ import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session
 
+from mussurana.verifier.engine.check import check
+from mussurana.verifier.formats.spool import read
 from mussurana.verifier.verdict import Accepted
+from mussurana.verifier.verdict import Settings as CheckSettings
 from tests.collector.postgres import Database
-from tests.collector.psycopg.recording import NEWEST, Recording, adopt, recording
+from tests.collector.psycopg.recording import NEWEST, Recording, adopt, online, recording
+from tests.collector.psycopg.test_migrations import assert_accepted, assert_rejected, plant
 
 pytestmark = NEWEST
 
 TABLES = ("CREATE TABLE a (id int PRIMARY KEY, v int)", "INSERT INTO a SELECT n, n FROM generate_series(1, 9) n")
 ALL = "SELECT * FROM a ORDER BY id"
-
-
-def accepted(made: Recording) -> bool:
-    verdict = made.verdict()
-    print(verdict)
-    return isinstance(verdict, Accepted)
 
 
 def left_out(made: Recording) -> set[tuple[str, str]]:
@@ -47,7 +46,7 @@ def test_rows_that_were_updated_or_deleted_since_are_as_they_were(database: Data
         (operations,) = made.operations()
         assert [kind for kind, *_ in operations[:9]] == ["read"] * 9  # before what was written
         assert made.failures == 0
-        assert accepted(made)
+        assert_accepted(made)
 
 
 def test_scrolling_back_shows_what_was_there(database: Database, tmp_path: Path) -> None:
@@ -61,7 +60,7 @@ def test_scrolling_back_shows_what_was_there(database: Database, tmp_path: Path)
             assert cursor.fetchmany(2) == [(1, 1), (2, 2)]
         connection.commit()
         connection.close()
-        assert accepted(made)
+        assert_accepted(made)
 
 
 @pytest.mark.parametrize("autocommit", [False, True])
@@ -80,7 +79,7 @@ def test_what_is_fetched_beyond_the_transaction_is_left_out(
             assert cursor.fetchone() == (4, 4)
         connection.close()
         assert ("a", "cursor beyond its transaction") in left_out(made)
-        assert accepted(made)
+        assert_accepted(made)
 
 
 def test_a_cursor_that_locks_shows_the_latest_rows_and_is_left_out(database: Database, tmp_path: Path) -> None:
@@ -94,7 +93,7 @@ def test_a_cursor_that_locks_shows_the_latest_rows_and_is_left_out(database: Dat
         connection.commit()
         connection.close()
         assert ("a", "cursor that locks") in left_out(made)
-        assert accepted(made)
+        assert_accepted(made)
 
 
 def test_where_current_of_writes_what_it_says(database: Database, tmp_path: Path) -> None:
@@ -111,7 +110,7 @@ def test_where_current_of_writes_what_it_says(database: Database, tmp_path: Path
         connection.execute(ALL)
         connection.commit()
         connection.close()
-        assert accepted(made)
+        assert_accepted(made)
 
 
 def test_cursors_that_are_declared_in_words_are_left_out(database: Database, tmp_path: Path) -> None:
@@ -123,7 +122,7 @@ def test_cursors_that_are_declared_in_words_are_left_out(database: Database, tmp
         connection.commit()
         connection.close()
         assert ("a", "DECLARE") in left_out(made)
-        assert accepted(made)
+        assert_accepted(made)
 
 
 def test_a_row_that_comes_later_is_not_absent(database: Database, tmp_path: Path) -> None:
@@ -139,7 +138,7 @@ def test_a_row_that_comes_later_is_not_absent(database: Database, tmp_path: Path
                 pass
         connection.commit()
         connection.close()
-        assert accepted(made)
+        assert_accepted(made)
 
 
 def test_a_join_that_sqlalchemy_streams_while_it_updates_is_accepted(database: Database, tmp_path: Path) -> None:
@@ -158,20 +157,60 @@ def test_a_join_that_sqlalchemy_streams_while_it_updates_is_accepted(database: D
             for row in session.execute(query, execution_options={"yield_per": 3}):
                 session.execute(text("UPDATE a SET v = v + :n WHERE id = :id"), {"n": row.n, "id": row.id})
         engine.dispose()
-        assert accepted(made)
+        assert_accepted(made)
 
 
+# More of them: MUSSURANA_SEEDS=1000.
+@pytest.mark.parametrize("seed", range(int(os.environ.get("MUSSURANA_SEEDS", "1"))))
+@pytest.mark.parametrize("violated", [False, True], ids=["kept", "violated"])
 @pytest.mark.parametrize("isolation", [2, 3, 4])
-def test_random_transactions_with_cursors_are_accepted(database: Database, tmp_path: Path, isolation: int) -> None:
+def test_random_transactions_with_cursors_are_accepted(
+    isolation: int, violated: bool, seed: int, database: Database, tmp_path: Path
+) -> None:
     """One session after the other: whatever they do, there is an order."""
-    adopt(database, *TABLES)
+    adopt(database, *TABLES, "CREATE TABLE b (id int PRIMARY KEY, w int)", "INSERT INTO b VALUES (1, 0)")
     with recording(database, tmp_path) as made, made.connect() as connection:
         connection.isolation_level = psycopg.IsolationLevel(isolation)
-        for seed in range(60):
-            Cursors(connection, random.Random(seed)).run()
+        for each in range(60 * seed, 60 * seed + 60):
+            Cursors(connection, random.Random(each)).run()
         connection.close()
+        if violated:
+            plant(made, database, "b", "id")
+            assert_rejected(made)
+        else:
+            assert_accepted(made)
+            assert not [row for row in made.coverage if row.observed == "tainted by unobserved write"]
+
+
+@pytest.mark.parametrize("isolation", [3, 4])
+def test_random_transactions_of_several_sessions_with_cursors_are_accepted(
+    isolation: int, database: Database, tmp_path: Path
+) -> None:
+    """They overlap, and what would have to wait is given up."""
+    adopt(database, *TABLES)
+    rng = random.Random(isolation)
+    with recording(database, tmp_path) as made:
+        sessions = [made.connect() for _ in range(3)]
+        for connection in sessions:
+            connection.execute("SET lock_timeout = '10ms'")
+            connection.commit()
+            connection.isolation_level = psycopg.IsolationLevel(isolation)
+        open_ones = [Cursors(connection, rng) for connection in sessions]
+        for _ in range(600):
+            place = rng.randrange(len(sessions))
+            open_ones[place].step()
+            if rng.random() < 0.15:
+                open_ones[place].end()
+                open_ones[place] = Cursors(sessions[place], rng)
+        for each in open_ones:
+            each.end()
+        for connection in sessions:
+            connection.close()
+        made.finish()
+        level = "serializable" if isolation == 4 else "strong-session-si"
+        assert isinstance(check(read(made.spool), CheckSettings(level)).verdict, Accepted)
+        assert {outcome.verdict for outcome in online(made.spool, level)} == {"accepted"}
         assert made.failures == 0
-        assert accepted(made)
 
 
 class Cursors:
@@ -183,14 +222,24 @@ class Cursors:
         self.cursors: list[Any] = []
 
     def run(self) -> None:
-        actions = [self.declare, self.fetch, self.fetch, self.fetch, self.scroll, self.write, self.write, self.block]
         for _ in range(self.rng.randrange(3, 14)):
-            try:
-                with self.connection.transaction():
-                    self.rng.choice(actions)()
-            except (psycopg.Error, IndexError):
-                pass
-        self.connection.commit() if self.rng.random() < 0.8 else self.connection.rollback()
+            self.step()
+        self.end()
+
+    def step(self) -> None:
+        often = [self.declare, self.fetch, self.fetch, self.fetch, self.scroll, self.write, self.write, self.block]
+        action = self.rng.choice([*often, self.in_words, self.current])
+        try:
+            with self.connection.transaction():
+                action()
+        except (psycopg.Error, IndexError):
+            pass
+
+    def end(self) -> None:
+        try:
+            self.connection.commit() if self.rng.random() < 0.8 else self.connection.rollback()
+        except psycopg.Error:
+            self.connection.rollback()
         for cursor in self.cursors:
             try:
                 if self.rng.random() < 0.5:
@@ -230,6 +279,19 @@ class Cursors:
             ),
             (one,),
         )
+
+    def in_words(self) -> None:
+        """As psql would, through the same cursors."""
+        if self.cursors:
+            name = self.rng.choice(self.cursors).name
+            how = self.rng.choice(["FETCH BACKWARD 2", "FETCH ABSOLUTE 3", "FETCH LAST", "MOVE FIRST", "FETCH PRIOR"])
+            self.connection.execute(f"{how} FROM {name}")
+
+    def current(self) -> None:
+        if self.cursors:
+            name = self.rng.choice(self.cursors).name
+            what = self.rng.choice(["UPDATE a SET v = v + 2", "DELETE FROM a"])
+            self.connection.execute(f"{what} WHERE CURRENT OF {name}")
 
     def block(self) -> None:
         with self.connection.transaction():

@@ -228,10 +228,15 @@ def create_fence(catalog: Catalog, schema: str, grants: Grants | None) -> list[s
 
 
 def renew_fence(adopted: Catalog) -> str:
-    """Make the fence row as it would be in a table made now: whoever verifies lets go of all that was before."""
+    """Make the fence row as it would be in a table made now: whoever verifies lets go of all that was before.
+
+    The era is a later one also where the last one began in the same second, as after a dump was restored at once.
+    """
     assert adopted.fence is not None
     first = FIRST_EPOCH_SQLITE if adopted.version == 0 else FIRST_EPOCH
-    return f"UPDATE {fence_place(adopted, adopted.fence.schema)} SET epoch = {first}, {WID} = NULL WHERE id = 1"
+    later = "max" if adopted.version == 0 else "greatest"
+    epoch = f"{later}({first}, ((epoch >> {EPOCH_BITS}) + 1) << {EPOCH_BITS})"
+    return f"UPDATE {fence_place(adopted, adopted.fence.schema)} SET epoch = {epoch}, {WID} = NULL WHERE id = 1"
 
 
 def fence_place(catalog: Catalog, schema: str) -> str:

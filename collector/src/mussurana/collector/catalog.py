@@ -65,7 +65,7 @@ class Table:
     is_identified: bool = False  # `adopt` has written that down
     key_from: frozenset[str] = frozenset()  # columns that generated ones of the key are computed from
     deferrable: bool = False  # two rows may have one key until the transaction is committed
-    before: RowTriggers = RowTriggers()  # what its triggers do to rows before they are written
+    before: RowTriggers = field(default_factory=RowTriggers)  # what its triggers do to rows before they are written
     is_whole: bool = False  # it has partitions
 
     @property

@@ -350,9 +350,7 @@ class _Reader:
             called = all_effects(direct.calls, self.functions)
             self._taint_written(what, Effects(direct.writes | called.writes, unreadable=called.unreadable))
 
-    def _read_row_trigger(
-        self, relation: int, what: str, source: str, definition: str, events: frozenset[str]
-    ) -> None:
+    def _read_row_trigger(self, relation: int, what: str, source: str, definition: str, events: frozenset[str]) -> None:
         """A trigger that is called before a row is written, and may change it."""
         if any(column in source for column in HIDDEN_COLUMNS):
             self._taint(relation, f"{what} names our columns")
@@ -361,7 +359,8 @@ class _Reader:
             self._taint(relation, f"{what} returns another row, with another version")
         if not changes.returned:  # it is written in C, and told which columns to fill
             changes = replace(changes, assigned=words_in(definition.rpartition("(")[2]))
-        self.before[relation] |= row_triggers(changes, events, frozenset(self._key_sources(relation)))
+        found = row_triggers(changes, events, frozenset(self._key_sources(relation)))
+        self.before[relation] = self.before[relation].together_with(found)
 
     def _read_implicit_calls(self) -> None:
         for what, relation, function in self.answer["implicit"]:
@@ -377,7 +376,7 @@ class _Reader:
             if len(members) > 1 or members != [root]:
                 before = RowTriggers()
                 for member in (root, *members):
-                    before |= self.before[member]
+                    before = before.together_with(self.before[member])
                 self.before.update(dict.fromkeys(members, before))
                 for reasons in (self.tainted, self.weakened):
                     common = [reason for member in sorted({root, *members}) for reason in reasons[member]]

@@ -11,6 +11,7 @@ from mussurana.collector.catalog import WID, Catalog, CatalogCache
 from mussurana.collector.coverage import Coverage
 from mussurana.collector.sql.draft import unobserved_write_keys
 from mussurana.collector.sql.plans import Plans
+from mussurana.wire import NOT_KNOWN_YET
 
 _catalogs = CatalogCache()
 _plans: dict[Hashable, Plans] = {}
@@ -39,7 +40,7 @@ def plans_from(
             _plans.pop(next(iter(_plans)), None)
         # Without a lock, as in `Plans`: two may make them at the same time, and both get those that come first.
         plans = _plans.setdefault(database, Plans(catalog, dialect, version_column))
-    for key in unobserved_write_keys(plans.renew(catalog), "not known yet"):
+    for key in unobserved_write_keys(plans.renew(catalog), NOT_KNOWN_YET):
         coverage.count(key)
     return plans
 

@@ -388,7 +388,7 @@ class Watch:
         txn = session.begin()
         txn.isolation = self.transactions.default_isolation
         try:
-            result = yield from _within(CLOSING_SECONDS_MAX, self._query(_read_fence(self._fence_name())))
+            result = yield from _within(CLOSING_SECONDS_MAX, self._last_look())
             if result.status == TUPLES_OK and result.ntuples:
                 txn.epoch = int(result.get_value(0, 0))
                 txn.observations.append((extract_fence, 0, int(result.get_value(0, 1) or 0)))
@@ -402,6 +402,17 @@ class Watch:
         finally:
             session.end(txn, ABORTED)  # unless it has ended
         session.fence_failed(perf_counter() - started)
+
+    def _last_look(self) -> PGen:
+        """Read the fence; but first the catalog, if something was written whose name is not in it.
+
+        That may have become the name of a table that is recorded, and nobody else would tell.
+        """
+        if self.plans is not None and self.plans.passed_strange():
+            schema_changed(self._database())
+            yield from self._renew()
+        result = yield from self._query(_read_fence(self._fence_name()))
+        return result
 
     # Statements
 

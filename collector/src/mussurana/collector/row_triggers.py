@@ -1,8 +1,8 @@
-"""What BEFORE triggers may do to the row at hand, from their text: let it go, leave it as it was, or give it another key.
+"""What BEFORE triggers may do to the row at hand, from their text: drop it, keep it as it was, or give it another key.
 
 A statement with such a trigger does not do what it says. An UPDATE whose trigger returns OLD writes the row as it was,
-with the version that it had; one whose trigger returns NULL writes nothing, though the row is there. Errs on the side of
-finding too much: what is found costs a column more in RETURNING, or what a statement says about rows that are not there.
+with the version that it had. One whose trigger returns NULL writes nothing, though the row is there. This errs on the
+side of finding too much: then RETURNING has a column more, or a statement says nothing of rows that are not there.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class RowTriggers:
     keep: bool = False  # an UPDATE may leave the row as it was, our columns and all
     move: bool = False  # an UPDATE may give the row another key
 
-    def __or__(self, other: RowTriggers) -> RowTriggers:
+    def together_with(self, other: RowTriggers) -> RowTriggers:
         return RowTriggers(self.skip | other.skip, self.keep or other.keep, self.move or other.move)
 
 
@@ -71,7 +71,7 @@ def events_before(trigger_type: int) -> frozenset[str]:
 
 
 def row_triggers(changes: RowChanges, events: Iterable[str], key_sources: frozenset[str]) -> RowTriggers:
-    """What a trigger that is called before these events may do. `key_sources` are the columns that the key is made of."""
+    """What a trigger that is called before these events may do. The key is made of `key_sources`."""
     returned, events = changes.returned, frozenset(events)
     nothing = {INSERT: {"null", "old", "coalesce(old,new)"}, UPDATE: {"null"}, DELETE: {"null", "new"}}
     return RowTriggers(

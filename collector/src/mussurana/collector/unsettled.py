@@ -1,7 +1,7 @@
 """Keys that two rows may have for a while, since their constraint is deferrable: what a transaction did to them in all.
 
-A history knows a row by its key, and each key has one row at a time. So only what was so before, and what is left in the
-end, is told: then the constraint held. What the transaction itself saw in between is left out.
+A history knows a row by its key, and each key has one row at a time. So only the row from before and the one that is
+left in the end are told: then the constraint held. What the transaction itself saw in between is left out.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def settled(rows: list[Row], keys: Set[int]) -> list[Row]:
         if key in keys and (kind in WRITES or key in seen):
             seen.setdefault(key, _Key()).add(place, row)
     changed = {place: row for key in seen.values() for place, row in key.in_all().items()}
-    kept = ((changed[place] if place in changed else row) for place, row in enumerate(rows))
+    kept = (changed.get(place, row) for place, row in enumerate(rows))
     return [row for row in kept if row is not None]
 
 
@@ -52,7 +52,9 @@ class _Key:
         if len(own) > 1:  # it cannot be committed so
             left.update(self.writes)
         elif own:
-            left[last] = (INSERT, key, own[0], 0, statement) if before is None else (UPDATE, key, own[0], before, statement)
+            left[last] = (
+                (INSERT, key, own[0], 0, statement) if before is None else (UPDATE, key, own[0], before, statement)
+            )
         elif before is not None:
             left[last] = DELETE, key, version, before, statement
         return left

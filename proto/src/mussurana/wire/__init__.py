@@ -16,6 +16,10 @@ however often it is sent. Its collector declares a gap in its place."""
 FENCE_KEY = 0
 """The key of the fence row. No other key has this number."""
 
+NOT_KNOWN_YET = "not known yet"
+"""The shape of unseen writes that a collector found out about afterwards, when it read its catalog again. They may be
+older than what it has told since."""
+
 BEFORE_RECORDING = 0
 """The version of what nobody recorded being written: what was there before."""
 

@@ -69,6 +69,8 @@ def find_absence(tokens: list[Token], where: tuple[int, int], table: Table, alia
     index, end = where
     if index == end or table.row_security or not table.key_types:
         return None
+    if table.is_part or table.is_whole:  # it may be in another part, or have left with one that was detached
+        return None
     if any(base_type(kind) not in PLAIN for kind in table.key_types):
         return None
     equal: dict[str, Operand] = {}

@@ -209,7 +209,12 @@ def _steps(plan: Plan, layout: Layout) -> list[Step]:
     """What a `Reader` has to do; nothing where that would not be all."""
     write = plan.write
     if write is not None:
-        if write.table.deferrable or layout.old_keys or layout.version >= 0 or (write.kind != INSERT and layout.previous < 0):
+        if (
+            write.table.deferrable
+            or layout.old_keys
+            or layout.version >= 0
+            or (write.kind != INSERT and layout.previous < 0)
+        ):
             return []
         if write.kind == INSERT and (layout.previous >= 0 or write.previous_tells):
             return []

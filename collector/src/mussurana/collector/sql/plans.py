@@ -72,11 +72,13 @@ class Plans:
     def renew(self, catalog: Catalog) -> tuple[Table, ...]:
         """The catalog was read again. Plans that were made from another one are forgotten.
 
-        Returns the tables that were written to unseen meanwhile: those that got the name of something else.
+        Returns the tables that may have been written to unseen meanwhile: those that got the name of something else,
+        and those that are not written any more as their statements say, since nobody knows since when.
         """
         found: dict[tuple[str, str], Table] = {}
         passed, self.passed = self.passed, set()
         if catalog != self.catalog:
+            found = _written_otherwise(self.catalog, catalog)
             known = {table.oid for table in self.catalog.tables.values()}
             self.catalog = catalog
             self._refused.clear()
@@ -97,6 +99,10 @@ class Plans:
             self._sought |= strange
             return True
         return False
+
+    def passed_strange(self) -> bool:
+        """Whether something was written to, since the catalog was read, that is not in it."""
+        return any(not self.catalog.has(name, schema) for schema, name in self.passed)
 
     def taint(self, tables: Iterable[Table]) -> None:
         """Somebody is about to write to these tables unseen: record nothing of them any more.
@@ -294,6 +300,17 @@ class Plans:
         if self.dialect == SQLITE or not isinstance(injection, AtPlaces):
             return False
         return injection.count <= PARAMETERS_MAX < injection.count + len(injection.places)
+
+
+def _written_otherwise(before: Catalog, now: Catalog) -> dict[tuple[str, str], Table]:
+    """Tables that others have given a cascade, a trigger or a rule. Those that plans were made for go by their oids."""
+    known = {table.oid or place: table for place, table in before.tables.items()}
+    found = {}
+    for place, table in now.tables.items():
+        old = known.get(table.oid or place)
+        if old is not None and not old.tainted and (table.tainted or table.before != old.before):
+            found[place] = table
+    return found
 
 
 def _many_places(one: AtPlaces, batch: Batch, per_row: bool) -> AtPlaces:

@@ -6,7 +6,8 @@ in it, by the collector's own clock, and at most as long as the limit says. Sess
 not waited for. Clocks decide only how long an alarm waits: whatever comes later still withdraws it.
 
 What takes an alarm back: a taint of a table that it read from, by a collector that had not been heard up to the alarm
-before; the loss of a version that it saw and that nobody in it wrote; another owner for such a version.
+before, or that found out about its unseen writes only afterwards; the loss of a version that it saw and that nobody in
+it wrote; another owner for such a version.
 """
 
 from __future__ import annotations

@@ -355,8 +355,10 @@ class Verifier:
 
     def _learn_taints(self, known: Collector, fragment: Fragment, now_ns: int, heard_to_ns: int) -> None:
         """Reads of a table that somebody writes to unseen prove nothing any more, in any process."""
-        tables = sorted(tainted_tables(fragment))
-        self.alarms.taint(tables, heard_to_ns, self._collector_label(known.id))
+        told = tainted_tables(fragment)
+        tables = sorted(told)
+        for table in tables:
+            self.alarms.taint([table], UNKNOWN_TIME if told[table] else heard_to_ns, self._collector_label(known.id))
         new = [self.taints.tell(Taint(known.id, table), now_ns) for table in tables]
         if any(new):
             for level in self.levels:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from mussurana.verifier.history import Ints
-from mussurana.wire import FENCE_KEY
+from mussurana.wire import FENCE_KEY, NOT_KNOWN_YET
 from mussurana.wire.history_pb2 import Coverage, Fragment
 
 TAINTS_MAX = 10_000
@@ -83,8 +83,10 @@ class Taints:
         return self._first.get(EVERY, -1)
 
 
-def tainted_tables(fragment: Fragment) -> set[str]:
-    """Tables that the collector of a fragment says it wrote to unseen."""
-    return {
-        seen.table for seen in fragment.coverage if seen.observed == Coverage.UNOBSERVED_WRITE and seen.statement_count
-    }
+def tainted_tables(fragment: Fragment) -> dict[str, bool]:
+    """Tables that the collector of a fragment says it wrote to unseen, and whether it found out only afterwards."""
+    found: dict[str, bool] = {}
+    for seen in fragment.coverage:
+        if seen.observed == Coverage.UNOBSERVED_WRITE and seen.statement_count:
+            found[seen.table] = found.get(seen.table, False) or seen.shape == NOT_KNOWN_YET
+    return found
