@@ -109,6 +109,11 @@ class Batch:
         return np.where(self.kind == Kind.READ, self.version, self.previous)
 
     @property
+    def digest(self) -> int:
+        """Of what leaving out transactions and reads changes: another number for another batch, but by bad luck."""
+        return hash((len(self), self.op_start.tobytes(), self.seen.tobytes()))
+
+    @property
     def written(self) -> Ints:
         """All versions that stand here as written."""
         written: Ints = self.version[self.kind == Kind.WRITE]

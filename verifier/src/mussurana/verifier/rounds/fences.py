@@ -76,10 +76,11 @@ class Fences:
         return dict(zip(self.version[self.is_write].tolist(), self.txn[self.is_write].tolist(), strict=True))
 
 
-def link(batch: Batch, border: Border, lost: LostVersions) -> Batch:
+def link(batch: Batch, border: Border, lost: LostVersions, repeated: LostVersions | None = None) -> Batch:
     """Let each fence whose predecessor is not there follow the last one before it that is.
 
-    Where that cannot be told, because an epoch is not known, it follows none. Of all others that tell an epoch it is
+    Where that cannot be told, because an epoch is not known or the version before is one of the `repeated`, which
+    several transactions wrote, it follows none. Of all others that tell an epoch it is
     certain whom they follow, also if that one's write id counts as lost.
     """
     fences = Fences.of(batch)
@@ -98,11 +99,13 @@ def link(batch: Batch, border: Border, lost: LostVersions) -> Batch:
     if not is_open.any():
         return batch
     chain = sorted((epoch, version) for version, epoch in epoch_of.items())
+    doubtful = LostVersions() if repeated is None else repeated
+    is_doubtful = doubtful.has(np.array([version for _, version in chain], np.int64))
     version, previous = batch.version.copy(), batch.previous.copy()
     unlinked = np.zeros(len(batch.kind), bool)
     for at in np.flatnonzero(is_open).tolist():
         op, before = int(fences.op[at]), bisect_right(chain, int(fences.seen_epoch[at]), key=lambda one: one[0]) - 1
-        if not is_complete or before < 0:
+        if not is_complete or before < 0 or is_doubtful[before]:
             unlinked[op] = True
         elif fences.is_write[at]:
             previous[op] = chain[before][1]

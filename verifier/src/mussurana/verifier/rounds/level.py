@@ -47,6 +47,10 @@ ROUND_STATE = (
 """What a round replaces but does not change in place; see `LevelRounds.before`."""
 
 
+class EndlessRound(RuntimeError):
+    """A pass of a round left what it found, so that all further ones would as well. An error in this program."""
+
+
 @dataclass(frozen=True)
 class Found:
     """A counterexample, and the transactions it is about."""
@@ -126,7 +130,11 @@ class LevelRounds:
         self.left_out_txns += int(np.count_nonzero(too_old))
         batch = Batch.join([self.retained, self._set_aside(new, too_old) if too_old.any() else new])
         self._note_again(batch, again, outcome)
+        passes: set[int] = set()
         while True:
+            if batch.digest in passes:
+                raise EndlessRound(f"{len(batch):,} transactions are left as they were")
+            passes.add(batch.digest)
             started = perf_counter()
             all_lost = LostVersions(lost.start, lost.end)
             all_lost.add(self.lost.start, self.lost.end)

@@ -71,7 +71,7 @@ def make_window(
     `repeated` are versions that several transactions wrote of whom one is forgotten.
     """
     unchecked = 0
-    batch = link(batch, border, lost)
+    batch = link(batch, border, lost, repeated)
     if len(lost):
         is_lost = lost_ops(batch, lost)
         unchecked = int(np.count_nonzero(is_lost))
