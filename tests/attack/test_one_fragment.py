@@ -50,6 +50,22 @@ def test_poison_is_refused_with_its_field_and_verification_goes_on_also_after_a_
         assert daemon.service.board.progress.trouble == ""
 
 
+def test_fences_that_come_after_they_were_settled_do_not_keep_a_round_going_for_ever(data: Path) -> None:
+    with real(data) as daemon:
+        with Sender(daemon, "e") as evil, Sender(daemon, "a") as good:
+            for txns in (["2 z:=e1"], ["0 f:=e10<0#1", "1 f:=e11<0#2"]):
+                made = evil.make(*txns, settled=100)
+                made.write_ids[0].drawn = 100
+                evil.send(made)
+                evil.wait_durable(evil.sequence)
+            good.tell(*skew("a", 1))
+        until(lambda: is_verified(daemon), 60)
+        assert len(daemon.service.violations.summaries()) == 1
+        assert {each.reason for each in daemon.service.board.rounds() if "error" in each.reason} == set()
+    with real(data) as daemon:
+        until(lambda: is_verified(daemon), 60)
+
+
 def test_a_fragment_that_the_machine_cannot_take_is_a_durable_gap(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What no check foresaw: here a mistake in the machine that a key of that name comes upon."""
     take_in = Verifier._take_in

@@ -237,5 +237,27 @@ def test_what_a_taint_hides_is_told_with_the_round_by_collector_and_table(tmp_pa
     assert 'mussurana_tainted_reads_total{collector="mallory @2",table="accounts"} 6.0' in metrics
 
 
+def names(*keys: int) -> Fragment:
+    made = Fragment(sequence=1, sealed_ns=time.time_ns(), collector_name="mallory")
+    for key in keys:
+        made.key_name.add(key=key, name=f"other/{key}")
+    return made
+
+
+def test_what_second_names_of_rows_hide_is_told_with_the_round_by_collector_and_table(tmp_path: Path) -> None:
+    found, answer, metrics = attacked(tmp_path, lambda: names(100, 200, 300))
+    assert found == 0
+    claims = [claim for each in answer["rounds"] for claim in each["unchecked"]]
+    assert {(claim["reason"], claim["collector"], claim["table"]) for claim in claims} == {
+        ("colliding", "mallory @2", "accounts")
+    }
+    assert sum(claim["reads"] for claim in claims) == 3
+    assert 'mussurana_claimed_reads_total{level="serializable"} 1.0' in metrics  # since the restart
+
+
+def test_names_of_rows_that_nobody_has_hide_nothing(tmp_path: Path) -> None:
+    assert attacked(tmp_path, lambda: names(*range(1000, 3000)))[0] == 3
+
+
 def test_a_taint_of_one_table_hides_nothing_of_others(tmp_path: Path) -> None:
     assert attacked(tmp_path, lambda: taint("invoices"))[0] == 3

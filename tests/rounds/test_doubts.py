@@ -10,8 +10,8 @@ from mussurana.verifier import Rejected, Settings, Unknown, check
 from mussurana.verifier.formats import load
 from mussurana.verifier.formats.spool import AMBIGUOUS_KEYS, CLOCKS_SET_BACK, OTHER_TXNS, STRANGE_READS
 from mussurana.verifier.history import History, Status
-from mussurana.verifier.rounds import machine
-from mussurana.verifier.rounds.fragments import BadFragment
+from mussurana.verifier.rounds import collisions
+from mussurana.verifier.rounds.level import LevelRounds
 from mussurana.verifier.rounds.machine import Verifier
 from mussurana.wire import FENCE_KEY, segments
 from mussurana.wire.history_pb2 import Coverage, Fragment, Hello, Upload
@@ -81,17 +81,58 @@ def test_two_rows_whose_names_have_one_hash_are_left_out(again: bool, tmp_path: 
     assert both.left_out()[AMBIGUOUS_KEYS] == 3
 
 
-def test_too_many_keys_with_two_names_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(machine, "COLLIDING_KEYS_MAX", 1)
+@pytest.mark.parametrize("again", [False, True])
+def test_what_a_second_name_leaves_unchecked_is_told_by_who_told_it_and_table(again: bool, tmp_path: Path) -> None:
     both = Both("serializable", tmp_path)
-    both.named("a", "t/1", "x")
-    both.named("a", "t/2", "x")
-    both.named("a", "t/3", "x")  # the same one
-    both.named("a", "u/1", "y")
-    made = both.make("a", "0 y:=a1")
-    made.key_name.add(key=key("y"), name="u/2")
-    with pytest.raises(BadFragment, match="key_name: too many keys have two names"):
-        both.send("a", made)
+    both.named("a", "t/1", "x", "0 x:=a1<0")
+    both.named("e", "other/1", "x")
+    if again:
+        both.restore()
+    both.feed("a", "0 x==a1 z:=a2", "1 z==0 x:=a3<a1")
+    (told,) = both.round().unchecked
+    assert (told.reason, told.collector, told.table, told.reads) == ("colliding", " @2", "t", 1)
+    assert both.machine.key_names[key("x")] == "t/1"
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_whoever_tells_too_many_second_names_has_told_one_of_every_key_but_the_fence(
+    again: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """And nobody is refused for it: the right name may be the one that came second."""
+    monkeypatch.setattr(collisions, "COLLIDING_KEYS_MAX", 1)
+    both = Both("serializable", tmp_path)
+    for name, number in (("t/1", "x"), ("t/2", "x"), ("t/3", "x"), ("u/1", "y")):
+        both.named("a", name, number)
+    both.feed("a", "0 w==0 z:=a1", "1 z==0 w:=a2")
+    assert both.round().verdict == "rejected"
+    both.named("b", "u/2", "y")
+    if again:
+        both.restore()
+    both.feed("a", "0 u==0 v:=a3", "1 v==0 u:=a4")
+    done = both.round()
+    assert done.verdict == "accepted"
+    assert [(told.reason, told.collector, told.reads) for told in done.unchecked] == [("colliding", " @2", 2)]
+    both.feed("a", "0 f:=a50000<0", "1 f:=a50001<0")
+    assert both.round().verdict == "rejected"
+
+
+@pytest.mark.parametrize("level", ["serializable", "strong-session-si"])
+def test_a_fence_after_one_that_came_once_more_follows_none_and_the_round_ends(level: str) -> None:
+    wire = Wire(level)
+    wire.feed("a", "2 x:=a1", settled=SETTLED, drawn=SETTLED)
+    wire.feed("a", "0 f:=a10<0#1", "1 f:=a11<0#2", settled=SETTLED, drawn=SETTLED)
+    for _ in range(3):
+        wire.feed("b", "3 y:=b1 z==0", "4 z:=b2 y==0")
+        assert not wire.round().failure
+        assert wire.machine.levels[0].failures == 0
+
+
+def test_a_round_whose_passes_change_nothing_ends_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What once was possible: each pass takes away what the next one puts back."""
+    wire = Wire("serializable")
+    monkeypatch.setattr(LevelRounds, "_without_ambiguous", lambda self, window, ops, outcome: window.batch)
+    wire.feed("a", "0 x:=a1", "1 x:=a1", "2 x==a1")
+    assert "1,000 passes" in wire.round().failure
 
 
 def test_a_name_of_the_fence_row_says_nothing(tmp_path: Path) -> None:

@@ -158,6 +158,8 @@ def _claim(claim: Unchecked) -> str:
     what = f"wrote to {visible(claim.table) or 'some table'} unseen"
     if claim.reason == "contested":
         what = "uses write ids of another collector"
+    elif claim.reason == "colliding":
+        what = f"has another name for rows of {visible(claim.table) or 'some table'}"
     return f"unchecked {claim.reads:,}: {who} {what}"
 
 

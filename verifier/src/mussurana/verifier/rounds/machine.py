@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from time import perf_counter
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,7 @@ from mussurana.verifier.history import NO_VALUE, UNKNOWN_TIME, Ints, Kind, Small
 from mussurana.verifier.rounds.admission import Admission
 from mussurana.verifier.rounds.alarms import AlarmChange, Alarms
 from mussurana.verifier.rounds.batch import ABORTED, COMMITTED, PAST_VERSION, Batch
+from mussurana.verifier.rounds.collisions import Collisions
 from mussurana.verifier.rounds.ended import short
 from mussurana.verifier.rounds.failure import ERROR, described
 from mussurana.verifier.rounds.fences import INITIAL_VERSION, UNKNOWN_EPOCH, Fences, tell_epochs, with_epochs
@@ -75,8 +77,8 @@ STATEMENT_LENGTH_MEAN_MAX = 1_600
 STATEMENT_CHARACTERS_MAX = 200_000
 """Likewise statements, of each collector. It numbers 10,000 before it begins anew."""
 
-COLLIDING_KEYS_MAX = 100_000
-"""Keys whose hash two names share. By chance there is not one; who chooses names for it may make many."""
+Blame: TypeAlias = tuple[str, Taint]
+"""Why reads are left unchecked, as in `Unchecked.reason`, and whose claim of which table it is."""
 
 
 @dataclass
@@ -148,13 +150,13 @@ class Verifier:
         self.lost = LostVersions()
         self.losing: list[tuple[int, int]] = []  # ranges of write ids that are about to go there
         self.key_names: dict[int, str] = {}
-        self.colliding_keys: set[int] = set()  # that have two names
+        self.collisions = Collisions()
         self.names_length = 0  # of all of them together
         self.taints = Taints()
         self.alarms = Alarms()
         self.unchecked = dict.fromkeys(("absent", "unfenced", "tainted", "colliding", "contested", "lost"), 0)
         self.blamed: Counter[Taint] = Counter()  # reads that each left unchecked, in total
-        self._unchecked_now: Counter[Taint] = Counter()  # of them, those of this round
+        self._unchecked_now: Counter[Blame] = Counter()  # reads that were left unchecked in this round
         self.ignored_claims = 0
         self.clocks_set_back = 0
         self.initial_xids = InitialXids()
@@ -212,7 +214,7 @@ class Verifier:
         if absent.any() and not self.keeps_absent:
             self.unchecked["absent"] += int(np.count_nonzero(absent))
             batch = batch.select_ops(~absent)
-        self._learn_collisions(colliding)
+        self._learn_collisions(colliding, collector)
         self._learn_owners(known, fragment, batch)
         self._learn_taints(known, fragment, received_ns, heard_to_ns)
         self._learn_horizon(known, fragment.xid_horizon, batch)
@@ -287,6 +289,8 @@ class Verifier:
 
     def _learn_names(self, known: Collector, names: dict[int, str], fragment: Fragment) -> None:
         for key, name in names.items():
+            if key in self.collisions and key in self.key_names:
+                continue  # the first name stays: the second one may be a lie
             self.names_length += len(name) - len(self.key_names.get(key, ""))
             self.key_names[key] = name
         length_max = self.names_max * NAME_LENGTH_MEAN_MAX
@@ -308,21 +312,18 @@ class Verifier:
             key, name = named.key - (named.key >> 63 << 64), known_name(named.name)
             if names.setdefault(key, name) != name or known.get(key, name) != name:
                 found.add(key)
-        found -= self.colliding_keys | {FENCE_KEY}
-        if len(self.colliding_keys) + len(found) > COLLIDING_KEYS_MAX:
-            raise BadFragment(f"fragment {fragment.sequence}: key_name: too many keys have two names")
-        return names, found
+        return names, found - self.collisions.told_by.keys() - {FENCE_KEY}
 
-    def _learn_collisions(self, keys: set[int]) -> None:
+    def _learn_collisions(self, keys: set[int], collector: bytes) -> None:
         """Which row is meant nobody can say any more, of what was recorded before and of what will be."""
         if keys:
-            self.colliding_keys |= keys
+            self.collisions = self.collisions.with_keys(keys, collector)
             for level in self.levels:
                 level.retained = level.retained.select_ops(~self._is_colliding(level.real_keys()))
 
     def _is_colliding(self, key: Ints) -> npt.NDArray[np.bool_]:
         """Of each key, whether two rows are known to share its hash."""
-        return np.isin(key, np.array(sorted(self.colliding_keys), np.int64))
+        return self.collisions.of(key)
 
     def _learn_horizon(self, known: Collector, horizon: int, batch: Batch) -> None:
         """From when on database transactions were recorded, where versions are these.
@@ -486,10 +487,10 @@ class Verifier:
             return []
         self.rounds += 1
         last = {number: session.admitted - 1 for number, session in self.sessions.items() if session.is_open}
-        tainted, self._unchecked_now = self._unchecked_now, Counter()
-        self._count_blamed(tainted)
+        unchecked, self._unchecked_now = self._unchecked_now, Counter()
+        self._count_blamed(unchecked)
         outcomes = [
-            self._round(level, batch, last, again, now_ns, admitting, read_count, tainted, failure)
+            self._round(level, batch, last, again, now_ns, admitting, read_count, unchecked, failure)
             for level in self.levels
         ]
         if self.rounds % ROUNDS_PER_CLEANING == 0:
@@ -623,6 +624,7 @@ class Verifier:
         colliding = self._is_colliding(batch.key)
         if colliding.any():
             self.unchecked["colliding"] += int(np.count_nonzero(colliding))
+            self._blame_collisions(batch.key[colliding & (batch.kind == Kind.READ)])
             batch = batch.select_ops(~colliding)
         taint = self.taints.of(batch.key, self.key_names)
         self._blame(self.taints.by_place(), taint[batch.kind == Kind.READ])
@@ -641,7 +643,13 @@ class Verifier:
         reads = np.bincount(place[place >= 0], minlength=len(taints))
         for at in np.flatnonzero(reads).tolist():
             self.unchecked["tainted"] += int(reads[at])
-            self._unchecked_now[taints[at]] += int(reads[at])
+            self._unchecked_now["tainted", taints[at]] += int(reads[at])
+
+    def _blame_collisions(self, keys: Ints) -> None:
+        """Note whose second name left each of these reads unchecked."""
+        for key, reads in zip(*(each.tolist() for each in np.unique(keys, return_counts=True)), strict=True):
+            table = self.key_names.get(key, EVERY).partition("/")[0]
+            self._unchecked_now["colliding", Taint(self.collisions.teller(key), table)] += reads
 
     def _foreign(self, batch: Batch) -> npt.NDArray[np.bool_]:
         """The transactions that wrote under a tag which belongs to another collector; see `owners.py`."""
@@ -805,7 +813,7 @@ class Verifier:
         now_ns: int,
         admitting: float,
         read_count: int,
-        tainted: Counter[Taint],
+        unchecked: Counter[Blame],
         failure: str,
     ) -> RoundOutcome:
         started = perf_counter()
@@ -838,7 +846,7 @@ class Verifier:
             choices=done.choices,
             read_count=read_count,
             unchecked=(
-                *(self._unchecked("tainted", taint, reads) for taint, reads in sorted(tainted.items(), key=_by_reads)),
+                *(self._unchecked(*blame, reads) for blame, reads in sorted(unchecked.items(), key=_by_reads)),
                 *(self._unchecked("contested", self._contest(tag), reads) for tag, reads in done.contested.items()),
             ),
             failure=failure,
@@ -851,9 +859,9 @@ class Verifier:
     def _unchecked(self, reason: str, taint: Taint, reads: int) -> Unchecked:
         return Unchecked(reason, self._collector_label(taint.collector), taint.table, reads)
 
-    def _count_blamed(self, taints: Counter[Taint]) -> None:
-        for taint, reads in taints.items():
-            if taint in self.blamed or len(self.blamed) < BLAMED_MAX:
+    def _count_blamed(self, unchecked: Counter[Blame]) -> None:
+        for (reason, taint), reads in unchecked.items():
+            if reason == "tainted" and (taint in self.blamed or len(self.blamed) < BLAMED_MAX):
                 self.blamed[taint] += reads
 
     def _violation(self, level: LevelRounds, found: Found, now_ns: int) -> Violation:
@@ -987,9 +995,9 @@ class Verifier:
         )
 
 
-def _by_reads(counted: tuple[Taint, int]) -> tuple[int, str]:
-    taint, reads = counted
-    return -reads, taint.table
+def _by_reads(counted: tuple[Blame, int]) -> tuple[int, str, str]:
+    (reason, taint), reads = counted
+    return -reads, reason, taint.table
 
 
 def _before_the_last_era(batch: Batch) -> npt.NDArray[np.bool_]:

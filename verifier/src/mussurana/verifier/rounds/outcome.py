@@ -27,7 +27,10 @@ class Violation:
 class Unchecked:
     """Reads of a round that could not be checked because of what a collector claims."""
 
-    reason: str  # "tainted": it wrote to the table unseen. "contested": it uses another collector's write ids
+    reason: str
+    """`tainted`: it wrote to the table unseen. `contested`: it uses another collector's write ids. `colliding`: it told
+    another name of a key that has one."""
+
     collector: str
     table: str  # empty for any
     reads: int

@@ -10,7 +10,7 @@ import json
 import re
 import struct
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy as np
 
 from mussurana.verifier.rounds.alarms import Alarm, Saw
 from mussurana.verifier.rounds.batch import Batch
+from mussurana.verifier.rounds.collisions import Collisions
 from mussurana.verifier.rounds.ended import EndedTags
 from mussurana.verifier.rounds.fences import Border
 from mussurana.verifier.rounds.level import LevelRounds
@@ -116,7 +117,8 @@ def snapshot(machine: Verifier) -> Callable[[], bytes]:
         "taints": [(taint.collector.hex(), taint.table, told_ns) for taint, told_ns in machine.taints.told_ns.items()],
         "blamed": [(taint.collector.hex(), taint.table, reads) for taint, reads in machine.blamed.items()],
         "ignored_claims": machine.ignored_claims,
-        "colliding_keys": sorted(machine.colliding_keys),
+        "colliding_keys": [(key, told_by.hex()) for key, told_by in machine.collisions.told_by.items()],
+        "every_key_collides": None if machine.collisions.every_by is None else machine.collisions.every_by.hex(),
         "clocks_set_back": machine.clocks_set_back,
         "alarms": [asdict(alarm) for alarm in machine.alarms.by_id.values()],
         "moved_tables": sorted(machine.moved.tables),
@@ -220,12 +222,19 @@ def _machine(
     machine.key_names = dict(text["key_names"])
     machine.names_length = sum(map(len, machine.key_names.values()))
     machine.unchecked |= {name: text["unchecked"].get(name, 0) for name in machine.unchecked}
-    machine.colliding_keys = set(text.get("colliding_keys", ()))
+    machine.collisions = _collisions(text.get("colliding_keys", ()), text.get("every_key_collides"))
     machine.clocks_set_back = text.get("clocks_set_back", 0)
     machine.moved.tables |= set(text.get("moved_tables", ()))
     for name in _NUMBERS:
         setattr(machine, name, text[name])
     return machine
+
+
+def _collisions(keys: Iterable[Any], every_by: str | None) -> Collisions:
+    """Of keys that an earlier version of the program noted nobody knows any more who told their second names."""
+    pairs: Iterable[tuple[int, str]] = ((each, "") if isinstance(each, int) else each for each in keys)
+    told_by = {key: bytes.fromhex(collector) for key, collector in pairs}
+    return Collisions(told_by, None if every_by is None else bytes.fromhex(every_by))
 
 
 def _restore_claims(machine: Verifier, columns: dict[str, np.ndarray], text: dict[str, Any]) -> None:

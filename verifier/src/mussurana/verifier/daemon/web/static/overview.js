@@ -192,6 +192,7 @@ const UNCHECKED = new Map([
   ["lost", "what was read is lost in a gap, or was written in a violation"],
   ["tainted", "a collector wrote to the table unseen"],
   ["contested", "two collectors use the same write ids"],
+  ["colliding", "two rows have the same key, or somebody says so"],
 ]);
 
 function showGaps({ gaps, status, collectors }) {
@@ -242,8 +243,13 @@ function showRounds(rounds) {
 
 // "unchecked 12: web-3 @7 wrote to seats unseen", for what collectors claim.
 function uncheckedIn(round) {
-  return round.unchecked.map(({ reason, collector, table, reads }) => `unchecked ${number(reads)}: ${collector} `
-    + (reason === "contested" ? "uses write ids of another collector" : `wrote to ${table || "some table"} unseen`)).join("; ");
+  return round.unchecked.map(({ reason, collector, table, reads }) =>
+    `unchecked ${number(reads)}: ${collector} ${claimOf(reason, table || "some table")}`).join("; ");
+}
+
+function claimOf(reason, table) {
+  if (reason === "contested") return "uses write ids of another collector";
+  return reason === "colliding" ? `has another name for rows of ${table}` : `wrote to ${table} unseen`;
 }
 
 function aboutRound(round) {
