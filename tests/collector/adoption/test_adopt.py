@@ -6,6 +6,7 @@ import sqlite3
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -251,9 +252,9 @@ def test_a_new_era_is_a_later_one_even_in_the_same_second(database: Database, tm
 
     def eras() -> tuple[int, int]:
         with database.connect() as connection, sqlite3.connect(path) as other:
-            server, file = (one.execute("SELECT epoch FROM mussurana_fence").fetchone() for one in (connection, other))
+            server: Any = connection.execute("SELECT epoch FROM mussurana_fence").fetchone()
+            file: Any = other.execute("SELECT epoch FROM mussurana_fence").fetchone()
         other.close()
-        assert server is not None
         return era_of(server[0]), era_of(file[0])
 
     found = []

@@ -36,7 +36,7 @@ def complaints(machine: Verifier) -> Iterator[str]:
     yield from _about_collectors(machine)
     yield from _about_claims(machine)
     yield from (f"{name} is no count" for name, count in _counts(machine) if not _is_count(count))
-    if not conforms(machine.key_names, dict[int, str]) or not conforms(machine.colliding_keys, set[int]):
+    if not conforms(machine.key_names, dict[int, str]) or not conforms(machine.collisions.told_by, dict[int, bytes]):
         yield "names of keys"
     if not conforms(machine.moved.tables, set[str]):
         yield "names of tables"
