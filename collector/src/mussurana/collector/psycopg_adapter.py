@@ -555,17 +555,17 @@ def _inject_each(cursor: Any, watch: Watch, plan: Plan | None, query: Any, param
         cursor._mussurana_sending = Sent(plan, 0, params, None, -1)
         try:
             if plan is not None:
-                if plan.observes:
-                    watch.begin_implicit()  # if a COMMIT before it was answered meanwhile
+                # First, whatever fails afterwards: the text is under way, and has a place for them.
                 write_id = watch.recorder.write_id() if plan.takes_id else 0
                 if plan.injection is not None:
                     given = plan.injection(params, write_id)
+                if plan.observes:
+                    watch.begin_implicit()  # if a COMMIT before it was answered meanwhile
                 if plan.control is not None:
                     watch.before(plan.control)
                 cursor._mussurana_sending = keep_place(watch, plan, write_id, params)
         except WrongParameters:
-            # The text is under way, so it is too late to send the other one. psycopg refuses these parameters here,
-            # as it would have without us.
+            # It is too late to send the other text. psycopg refuses these parameters here, as it would have without us.
             as_sent(cursor, query, params)
         except Exception:
             watch.failed_after(plan, write_id)
