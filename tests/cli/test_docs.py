@@ -95,6 +95,7 @@ def test_readme_names_every_make_target_that_developers_need() -> None:
         "lint",
         "demo",
         "fuzz",
+        "attack",
         "bench",
         "bench-online",
         "bench-overhead",

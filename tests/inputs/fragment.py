@@ -33,6 +33,7 @@ NOW_NS = 1_700_000_000 * 10**9
 SECOND_NS = 10**9
 WIDTHS = {"session": 4, "status": 1, "ns": 8, "count": 4, "isolation": 1, "kind": 1, "statement": 4}
 STATE_BYTES_MAX = 64 << 20
+OPS_MAX = 3_000  # of a fragment that is repeated: rounds look at all that is open between its writes each time
 
 Change = Callable[[Random, Fragment], object]
 
@@ -90,7 +91,7 @@ def with_one_key(rng: Random, fragment: Fragment) -> None:
 
 def with_more(rng: Random, fragment: Fragment) -> None:
     """All of its transactions many times over, under other write ids or the same."""
-    times = min(rng.choice((2, 10, 500)), 1 + 20_000 // (len(fragment.op_kind) + 1))
+    times = min(rng.choice((2, 10, 500)), 1 + OPS_MAX // (len(fragment.op_kind) + 1))
     anew = rng.random() < 0.7
     for column in columns(fragment):
         content = getattr(fragment, column)
@@ -231,7 +232,7 @@ def make(rng: Random) -> Files:
             plan.append(["lose", rng.randrange(3), rng.choice((1, 2, 1_000, 1 << 40))])
         if len(plan) > 60:
             break
-    plan += [["step", 20]] * rng.choice((1, 2, 40))
+    plan += [["step", 20]] * rng.choice((1, 2, 18))
     return {**files, PLAN: json.dumps(plan).encode()}
 
 

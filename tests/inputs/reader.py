@@ -14,6 +14,7 @@ from unittest.mock import patch
 from mussurana.verifier import audit as auditor
 from mussurana.verifier import check, conclusions
 from mussurana.verifier.certificate import certificate
+from mussurana.verifier.engine import cdcl
 from mussurana.verifier.engine import check as checking
 from mussurana.verifier.formats import FORMATS, save
 from mussurana.verifier.history import History, HistoryError
@@ -34,6 +35,9 @@ TIMEOUT_SECONDS = 1.0
 
 STEPS_MAX = 20_000
 """Of the auditor, which tries a million and so takes a minute; that it counts them is what matters here."""
+
+SEARCHES = 200
+"""A round may search for some seconds before it gives up, and more when it tries again; here it has a share of that."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,7 @@ def limited() -> Iterator[None]:
         patch.object(checking, "EXPLAIN_SECONDS_MIN", TIMEOUT_SECONDS / 2),
         patch.object(auditor, "STEPS_MAX", STEPS_MAX),
         patch.object(conclusions, "STEPS_MAX", STEPS_MAX),
+        patch.object(cdcl, "STEPS_PER_CALL", cdcl.STEPS_PER_CALL // SEARCHES),
     ):
         yield
 
