@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -197,6 +198,46 @@ def test_a_disk_that_is_really_full(data: Path, tmp_path: Path) -> None:
             Path(f"/proc/{daemon.process.pid}/root{disk}/filler").unlink()
             collector.wait_durable(100)
             assert page(http_port, "/-/ready")[0] == 200
+    finally:
+        daemon.process.kill()
+        daemon.process.wait()
+
+
+def test_after_a_restart_on_a_full_disk_nobody_is_told_that_fragments_are_taken(data: Path, tmp_path: Path) -> None:
+    """Two lives in one mount namespace; the disk is filled between them."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = f"mount -t tmpfs -o size=3m tmpfs {disk}"
+    if subprocess.run(["unshare", "-m", "sh", "-c", mount], capture_output=True, check=False).returncode:
+        pytest.skip("mounting is not allowed here")
+    address, http_port = f"127.0.0.1:{free_port()}", free_port()
+    command = [sys.executable, "-m", "tests.daemon.process", "--data", str(disk / "data")]
+    command += ["--ingest-listen", address, "--http-listen", f"127.0.0.1:{http_port}", "--log-disk-reserve-bytes", "0"]
+    fill = f"head -c 5000000 /dev/zero >{disk}/filler"
+    daemon = Daemon(["unshare", "-m", "sh", "-c", f'{mount} && "$@"; {fill}; exec "$@"', "sh", *command])
+
+    def first_life() -> int:
+        (child,) = Path(f"/proc/{daemon.process.pid}/task/{daemon.process.pid}/children").read_text().split()
+        return int(child)
+
+    try:
+        daemon.wait_ready()
+        with TestCollector(address) as collector:
+            collector.send(fragment(1))
+            collector.wait_durable(1)
+        os.kill(first_life(), signal.SIGKILL)
+        answers = []
+        deadline = time.monotonic() + 30
+        while len(answers) < 20:
+            assert time.monotonic() < deadline
+            try:
+                answers.append(page(http_port, "/-/ready"))
+            except OSError:
+                time.sleep(0.01)
+        assert {status for status, _ in answers} == {503}
+        assert "No space left on device" in answers[-1][1]
+        Path(f"/proc/{daemon.process.pid}/root{disk}/filler").unlink()
+        until(lambda: page(http_port, "/-/ready")[0] == 200)
     finally:
         daemon.process.kill()
         daemon.process.wait()

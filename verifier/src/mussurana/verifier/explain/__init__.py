@@ -15,6 +15,7 @@ from mussurana.verifier.engine.resolve import Impossible, Resolved, with_observe
 from mussurana.verifier.explain.below import below
 from mussurana.verifier.explain.cases import refutations
 from mussurana.verifier.explain.classify import classify, mildest
+from mussurana.verifier.explain.effort import Effort, boundless
 from mussurana.verifier.explain.sentences import Narrator
 from mussurana.verifier.explain.shown import Cast
 from mussurana.verifier.explain.shrink import shrink, with_rival_writers
@@ -42,15 +43,17 @@ def explain(
     decision: Decision,
     solver: Solver,
     out_of_time: Callable[[], bool] = lambda: False,
+    effort: Effort | None = None,
 ) -> Counterexample:
-    """The story of a history that `decide` refused, as far as there is time to tell it."""
-    part, numbers = shrink(resolved, settings, decision, solver, out_of_time)
+    """The story of a history that `decide` refused, as far as there is time to tell it and effort left."""
+    effort = effort or boundless()
+    part, numbers = shrink(resolved, settings, decision, solver, out_of_time, effort)
     narrator = Narrator(Cast(resolved.history, part.history, numbers), part)
     graph = build_graph(part, settings, keeps_sessions(settings))
     if graph.chains.clash is not None:
         return _two_successors(narrator, graph, settings)
     cases, names, keys = [], [], set()
-    found = refutations(graph, out_of_time)
+    found = refutations(graph, lambda: out_of_time() or not effort.look(len(numbers)))
     for case in islice(found, CASES_SHOWN_MAX):
         steps = narrator.cycle(case.paths, case.cycle)
         since = [step for order in case.orders for step in narrator.since(order)]

@@ -15,6 +15,7 @@ from mussurana.verifier.engine.cycles import suspects
 from mussurana.verifier.engine.decide import Decision, decide
 from mussurana.verifier.engine.problem import Solver
 from mussurana.verifier.engine.resolve import Resolved, restrict, with_observers
+from mussurana.verifier.explain.effort import Effort, boundless
 from mussurana.verifier.history import History, Ints, Kind, ranges
 from mussurana.verifier.verdict import Settings
 
@@ -52,14 +53,21 @@ def shrink(
     decision: Decision,
     solver: Solver,
     out_of_time: Callable[[], bool] = lambda: False,
+    effort: Effort | None = None,
 ) -> tuple[Resolved, Ints]:
     """A minimal refused part of the history, and its transactions' numbers. Pre: the decision refused it.
 
-    If there is no more time, a part that is refused, but may not be minimal.
+    If there is no more time, or the effort is spent, a part that is refused, but may not be minimal.
     """
+    effort = effort or boundless()
+
+    def is_over() -> bool:
+        return out_of_time() or effort.is_spent
 
     def refused(part: Resolved) -> bool:
-        return not out_of_time() and decide(part, settings, solver, out_of_time).refused
+        if out_of_time() or not effort.look(part.history.txn_count):
+            return False
+        return decide(part, settings, solver, lambda: out_of_time() or effort.search()).refused
 
     numbers = np.arange(resolved.history.txn_count)
     part = resolved
@@ -69,7 +77,7 @@ def shrink(
         if refused(smaller):
             part, numbers = smaller, txns
             break
-    part, numbers = drop_needless(part, numbers, refused, out_of_time)
+    part, numbers = drop_needless(part, numbers, refused, is_over)
     whole = with_rival_writers(resolved, numbers)
     return (part, numbers) if len(whole) == len(numbers) else (restrict(resolved, whole), whole)
 

@@ -28,7 +28,7 @@ class Collisions:
     told_by: dict[int, bytes] = field(default_factory=dict)  # key -> the collector that told the second name
     every_by: bytes | None = None  # the one that went beyond what is kept
 
-    def __contains__(self, key: int) -> bool:
+    def has(self, key: int) -> bool:
         return key in self.told_by
 
     def with_keys(self, keys: set[int], collector: bytes) -> Collisions:

@@ -18,6 +18,7 @@ from mussurana.verifier.engine.prune import Pruned
 from mussurana.verifier.engine.realtime import event_times
 from mussurana.verifier.engine.resolve import NEVER_WRITTEN, Resolved, resolve
 from mussurana.verifier.explain import explain, explain_impossible
+from mussurana.verifier.explain.effort import Effort
 from mussurana.verifier.history import UNKNOWN_TIME, Ints, Kind, ranges
 from mussurana.verifier.levels import LEVELS
 from mussurana.verifier.rounds.batch import ABORTED, COMMITTED, IN_DOUBT, PAST_VERSION, Batch
@@ -44,6 +45,11 @@ memory, and the next one finds some; an error in the program comes back each tim
 PASSES_MAX = 1_000
 """Of a round. Each leaves out all that is wrong in one way, and after some violations all that is on cycles, so a few
 do. More are an error in the program, and a round with an error ends."""
+
+SEARCHES_MAX = 2
+"""Rounds in a row whose search may run out of time, before they go on without what it was about."""
+
+NO_ANSWER = "the search for an order ended without an answer"
 
 ROUND_STATE = (
     *("retained", "past", "border", "unchecked_reads", "budget", "forgot_anything", "memory_ns", "left_out_txns"),
@@ -125,6 +131,7 @@ class LevelRounds:
         that were received up to `in_doubt_ns` have had their time. `again` are versions in `new` that came once before.
         """
         outcome = self.ongoing = Round()
+        effort = Effort(self.limits.explained_txns_max)
         seconds = dict.fromkeys(("build", "prune", "solve", "explain", "forget"), 0.0)
         outcome.seconds = seconds
         too_old = (new.begin_ns < self.memory_ns) & (new.begin_ns != UNKNOWN_TIME)
@@ -167,14 +174,17 @@ class LevelRounds:
                 batch = self._without_ambiguous(window, resolved.ambiguous, outcome)
             else:
                 decision = self._decide(resolved, outcome)
-                if not decision.refused:
+                if decision.gave_up and self.budget + 1 >= SEARCHES_MAX:
+                    batch = self._set_aside(window.batch, self._not_ordered(window, decision, outcome))
+                elif decision.refused:
+                    batch = self._set_aside(window.batch, self._refused(window, resolved, decision, outcome, effort))
+                else:
                     break
-                batch = self._set_aside(window.batch, self._refused(window, resolved, decision, outcome))
                 is_linked = False
         started = perf_counter()
         if decision.gave_up:
             self.budget += 1
-            outcome.unknown = "the search for an order ended without an answer; it will be tried again with more time"
+            outcome.unknown = f"{NO_ANSWER}; it will be tried again with more time"
             self.retained = window.batch
         else:
             self.budget = 0
@@ -206,7 +216,7 @@ class LevelRounds:
         def out_of_budget() -> bool:
             nonlocal calls
             calls += 1
-            return calls > self.limits.search_calls_max << min(self.budget, 6)
+            return calls > self.limits.search_calls_max << self.budget
 
         decision = decide(resolved, self.settings, find_solver("own"), out_of_budget)
         for phase, spent in decision.seconds.items():
@@ -356,12 +366,12 @@ class LevelRounds:
         why = "which had been replaced or rolled back before all sessions passed a fence, and only then"
         return replace(told, anomaly="stale read", adya="G-single-session", summary=f"{saw}, {why} did {reader} begin.")
 
-    def _refused(self, window: Window, resolved: Resolved, decision: Decision, outcome: Round) -> Flags:
+    def _refused(self, window: Window, resolved: Resolved, decision: Decision, outcome: Round, effort: Effort) -> Flags:
         """Set aside the transactions of a counterexample; when there have been many, all that are on cycles."""
         bad = np.zeros(len(window.batch), bool)
-        if len(outcome.found) < self.limits.violations_explained_max:
+        if len(outcome.found) < self.limits.violations_explained_max and not effort.is_spent:
             started = perf_counter()
-            told = explain(resolved, self.settings, decision, find_solver("own"))
+            told = explain(resolved, self.settings, decision, find_solver("own"), effort=effort)
             outcome.seconds["explain"] += perf_counter() - started
             bad[[shown.txn for shown in told.transactions]] = True
             self._tell(window, told, outcome)
@@ -376,6 +386,21 @@ class LevelRounds:
             txns = graph.node_txn[decision.leftover.nodes]
         bad[graph.txns[txns[txns >= 0]]] = True
         outcome.set_aside += int(np.count_nonzero(bad))
+        return bad
+
+    def _not_ordered(self, window: Window, decision: Decision, outcome: Round) -> Flags:
+        """Set aside what no search found an order of, nor that there is none, so that the others can go on."""
+        self.budget = 0
+        bad = np.ones(len(window.batch), bool)
+        if decision.leftover is not None:
+            graph, bad = decision.graph, np.zeros(len(window.batch), bool)
+            txns = graph.node_txn[decision.leftover.nodes]
+            bad[graph.txns[txns[txns >= 0]]] = True
+        count = int(np.count_nonzero(bad))
+        self.left_out_txns += count
+        of = Counter(self.names.session(number).partition(" / ")[0] for number in window.batch.session[bad].tolist())
+        (most, its), *_ = of.most_common(1)
+        outcome.unknown = f"{NO_ANSWER}; the {count:,} transactions that it was about are left out, {its:,} of {most}"
         return bad
 
     def _tell(self, window: Window, told: Counterexample, outcome: Round) -> None:

@@ -52,4 +52,10 @@ class Limits:
     """Counterexamples per round. When a database breaks its promise all the time, the rest is only counted."""
 
     search_calls_max: int = 20
-    """How long a search may take, in units of about a second; doubled each time a round ran out of it."""
+    """How long a search may take, in units of about a second. The next round has twice as long for the same. If that is
+    not enough, what the search was about is left out, so whoever makes a history that is hard to order keeps others
+    waiting for a minute. What databases do is ordered in milliseconds."""
+
+    explained_txns_max: int = 50_000
+    """Transactions that are looked at to explain the violations of a round, each as often as it is: some seconds. An
+    explanation takes a few hundred; a contradiction that rests on thousands is told as it is."""

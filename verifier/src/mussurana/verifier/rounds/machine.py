@@ -289,7 +289,7 @@ class Verifier:
 
     def _learn_names(self, known: Collector, names: dict[int, str], fragment: Fragment) -> None:
         for key, name in names.items():
-            if key in self.collisions and key in self.key_names:
+            if self.collisions.has(key) and key in self.key_names:
                 continue  # the first name stays: the second one may be a lie
             self.names_length += len(name) - len(self.key_names.get(key, ""))
             self.key_names[key] = name
