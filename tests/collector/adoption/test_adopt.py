@@ -252,6 +252,7 @@ def test_a_new_era_is_a_later_one_even_in_the_same_second(database: Database, tm
             server, file = (one.execute("SELECT epoch FROM mussurana_fence").fetchone() for one in (connection, other))
         other.close()
         assert server is not None
+        assert file is not None
         return era_of(server[0]), era_of(file[0])
 
     found = []
