@@ -577,11 +577,11 @@ def _inject_each(cursor: Any, watch: Watch, plan: Plan | None, query: Any, param
         cursor._mussurana_sending = Sent(plan, 0, params, None, -1)
         try:
             if plan is not None:
+                write_id = watch.recorder.write_id() if plan.takes_id else 0
+                if plan.injection is not None:  # first, since the text has a place for it, whatever else fails
+                    given = plan.injection(params, write_id)
                 if plan.observes:
                     watch.begin_implicit()  # if a COMMIT before it was answered meanwhile
-                write_id = watch.recorder.write_id() if plan.takes_id else 0
-                if plan.injection is not None:
-                    given = plan.injection(params, write_id)
                 if plan.control is not None:
                     watch.before(plan.control)
                 cursor._mussurana_sending = keep_place(watch, plan, write_id, params)
