@@ -282,6 +282,25 @@ def test_a_row_that_is_not_in_one_partition_may_be_in_another(
         assert_accepted(made)
 
 
+@pytest.mark.parametrize("kind", ["bigint", "numeric"])
+@NEWEST
+def test_a_prepared_statement_whose_key_has_another_type_by_now_is_recorded_all_the_same(
+    kind: str, made: Recording, database: Database
+) -> None:
+    """The server refuses the one that it knows, since it returns something else; without us it returned nothing."""
+    process = Process(made, "one", 1)
+    (connection,) = process.connections
+    for _ in range(3):
+        connection.execute("UPDATE a SET w = w + 1 WHERE id = %s", (1,))
+    database.run(f"ALTER TABLE a ALTER id TYPE {kind}")
+    for _ in range(3):
+        assert connection.execute("UPDATE a SET w = w + 1 WHERE id = %s", (1,)).rowcount == 1
+    process.close()
+    plant(made, database, "a", "id")
+    assert_rejected(made)
+    assert not [row for row in made.coverage if row.observed == "tainted by unobserved write"]
+
+
 def as_administrator(database: Database, *statements: str) -> None:
     with psycopg.connect(database.server.conninfo(), autocommit=True) as connection:
         for statement in statements:

@@ -133,7 +133,7 @@ class CursorMixin(SharingCursor):
         return _can_try_again(self, self._conn._mussurana, error, plan)
 
     def _mussurana_as_written(self: Any, plan: Plan, query: Any, params: Any) -> PGen:
-        return _execute_as_written(self, self._conn._mussurana, plan, query, params, None, None)
+        return _execute_again(self, self._conn._mussurana, plan, query, params, None, None)
 
     def _maybe_prepare_gen(self: Any, pgq: Any, *, prepare: bool | None = None, binary: bool | None = None) -> PGen:
         steps = super()._maybe_prepare_gen(pgq, prepare=prepare, binary=binary)  # type: ignore[misc]
@@ -337,7 +337,15 @@ def _execute_by_itself(cursor: Any, watch: Watch, plan: Plan, query: str, params
         yield from _execute(cursor, watch, query, params, None, None)
 
 
-def _execute(cursor: Any, watch: Watch, query: Any, params: Any, prepare: bool | None, binary: bool | None) -> PGen:
+def _execute(
+    cursor: Any,
+    watch: Watch,
+    query: Any,
+    params: Any,
+    prepare: bool | None,
+    binary: bool | None,
+    is_again: bool = False,
+) -> PGen:
     """The way of every other statement: the first one of a transaction, one that was never seen, BEGIN, COPY, ..."""
     if cursor._conn._pipeline is None and watch.pgconn.transaction_status == IDLE:
         watch.look_first(query, cursor._mussurana_raw, params)
@@ -358,7 +366,20 @@ def _execute(cursor: Any, watch: Watch, query: Any, params: Any, prepare: bool |
         if plan is not None and cursor._conn._pipeline is None:
             _answered(cursor, watch, plan, write_id, params)
         return
-    yield from _execute_as_written(cursor, watch, plan, query, params, prepare, binary)
+    steps = _execute_as_written if is_again else _execute_again
+    yield from steps(cursor, watch, plan, query, params, prepare, binary)
+
+
+def _execute_again(
+    cursor: Any, watch: Watch, plan: Plan, query: Any, params: Any, prepare: bool | None, binary: bool | None
+) -> PGen:
+    """Try again what was refused: with our part, if that returned something else when the server prepared it."""
+    if watch.is_outdated:
+        watch.is_outdated = False
+        watch.look_anew()
+        yield from _execute(cursor, watch, query, params, False, binary, is_again=True)
+    else:
+        yield from _execute_as_written(cursor, watch, plan, query, params, prepare, binary)
 
 
 def _failed_in_pipeline(watch: Watch, error: BaseException, plan: Plan | None) -> None:
@@ -388,6 +409,7 @@ def _can_try_again(cursor: Any, watch: Watch, error: BaseException, plan: Plan) 
     try:
         alone = cursor._conn._pipeline is None and watch.pgconn.transaction_status == IDLE
         if alone and may_be_ours(error, plan):
+            watch.is_outdated = isinstance(error, e.FeatureNotSupported)
             cursor._mussurana_plan = _only_strip(plan)
             return True
     except Exception:
@@ -555,9 +577,8 @@ def _inject_each(cursor: Any, watch: Watch, plan: Plan | None, query: Any, param
         cursor._mussurana_sending = Sent(plan, 0, params, None, -1)
         try:
             if plan is not None:
-                # First, whatever fails afterwards: the text is under way, and has a place for them.
                 write_id = watch.recorder.write_id() if plan.takes_id else 0
-                if plan.injection is not None:
+                if plan.injection is not None:  # first, since the text has a place for it, whatever else fails
                     given = plan.injection(params, write_id)
                 if plan.observes:
                     watch.begin_implicit()  # if a COMMIT before it was answered meanwhile

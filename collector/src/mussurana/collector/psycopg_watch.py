@@ -125,6 +125,7 @@ class Watch:
         self.syncs_sent = self.syncs_answered = 0  # of a pipeline; each ends the transaction if that is implicit
         self.syncs_before = 0  # those sent before the transaction began, which say nothing about it
         self.out_of_step = False  # psycopg takes answers for those to other statements
+        self.is_outdated = False  # a prepared statement was refused since what it returns is not what it was
         self.streamed = False  # rows came one by one, and a pipeline would go on so
         watch_schema(self)
         self.suspect: tuple[Plan, Any, Any] | None = None  # refused in a transaction; what was sent, and the original
@@ -184,6 +185,11 @@ class Watch:
             taken.append(results[-1].status == TUPLES_OK)
         if taken == [False, True]:
             self.disable(plan)
+
+    def look_anew(self) -> None:
+        """Have the catalog read before the next transaction."""
+        schema_changed(self._database())
+        self.renew_ns = 0
 
     def disable(self, plan: Plan) -> None:
         """The database does not take what we made of a statement. Look at the catalog again: it may not be ours."""
