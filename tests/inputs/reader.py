@@ -30,6 +30,9 @@ from tests.random_history import random_settings
 Files = dict[str, bytes]
 """An input: content by path, relative to the folder in which the reader finds it."""
 
+FILE_BYTES_MAX = 1 << 20
+"""To read more takes more time, and no other way."""
+
 TIMEOUT_SECONDS = 1.0
 """For a search, which may take exponential time and is told when to give up."""
 
@@ -48,7 +51,8 @@ class Reader:
     refusals: tuple[type[Exception], ...]  # what it may raise instead
 
     def case(self, seed: int) -> Files:
-        return self.make(Random(f"{self.name} {seed}"))
+        made = self.make(Random(f"{self.name} {seed}"))
+        return {name: content[:FILE_BYTES_MAX] for name, content in made.items()}
 
     def attempt(self, files: Files) -> tuple[End, str]:
         """Read an input. It may be refused; a complaint is a failure, and so is any other exception."""
