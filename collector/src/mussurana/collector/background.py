@@ -270,6 +270,9 @@ class Background:
             recorder.losses.add(NOT_UNDERSTOOD, between(txn.floor, recorder.write_id()), [txn.session], 0)
         if extracted.lost and txn.status != ABORTED:  # else they are in no place at all
             recorder.losses.add("place not known", single(extracted.lost), [txn.session], 0)
+        if txn.status != ABORTED:
+            for key in extracted.missed:
+                recorder.coverage.count(key)
         if not extracted.operations and not extracted.rolled_back:
             return
         number = self._session_of(txn, extracted.operations)
