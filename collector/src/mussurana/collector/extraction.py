@@ -18,10 +18,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from mussurana.collector.columns import DELETE, INSERT, READ, READ_ABSENT, UPDATE, WRITE, WRITES, Batch, Columns, Row
-from mussurana.collector.coverage import Key
+from mussurana.collector.coverage import UNOBSERVED_WRITE, Key
+from mussurana.collector.sql.draft import unobserved_write_keys
 from mussurana.collector.unsettled import settled
 
 if TYPE_CHECKING:
+    from mussurana.collector.catalog import Table
     from mussurana.collector.journal_reader import Journaled
     from mussurana.collector.names import Names
     from mussurana.collector.recorder import Txn
@@ -33,6 +35,9 @@ Extract: TypeAlias = "Callable[[Observation, Sink], None]"
 ROWS_IN_PYTHON_MAX = 100
 """Of a transaction that is read by extractors in Python while the application waits for the server; some microseconds
 for each."""
+
+ANSWER_LOST = "answer lost"
+"""The shape, in coverage, of a write whose answer nobody could read."""
 
 
 class Sink:
@@ -84,9 +89,9 @@ class Sink:
         """This write id may be in the database, but it is not known where: reads of it cannot be checked."""
         self.lost.append(version)
 
-    def miss(self, keys: Iterable[Key]) -> None:
-        """A write that has no write id of ours may be in the database: count it as unobserved under these keys."""
-        self.missed += keys
+    def miss(self, table: Table | None) -> None:
+        """A write whose version is the database's own id may be in this table; None: in any of them."""
+        self.missed += unobserved_write_keys([table], ANSWER_LOST) if table else [("", ANSWER_LOST, UNOBSERVED_WRITE)]
 
 
 class Extracted(NamedTuple):
@@ -168,6 +173,9 @@ def _ask_one(observation: Observation, sink: Sink) -> None:
     except Exception:  # then nothing of it counts
         sink.columns.cut(so_far)
         sink.failures += 1
+        write = getattr(observation[1], "write", None) if len(observation) > 4 and not observation[4] else None
+        if write is not None:  # of a plan (sql/plan.py), without a write id
+            sink.miss(write.table)
     sink.statement_number = 0
 
 

@@ -20,7 +20,8 @@ from mussurana.collector.catalog import WID, Catalog
 from mussurana.collector.catalog_postgres import QUERY, QUERY_ALL, postgres_catalog, without_system
 from mussurana.collector.coverage import UNOBSERVED_READ, UNOBSERVED_WRITE
 from mussurana.collector.database import current_plans, plans_from, schema_changed, watch_schema
-from mussurana.collector.extraction import Extract, catch_up
+from mussurana.collector.extraction import ANSWER_LOST, Extract, catch_up
+from mussurana.collector.losses import PLACE_NOT_KNOWN, single
 from mussurana.collector.psycopg_cursors import SharedAdapters
 from mussurana.collector.psycopg_errors import as_sent, may_be_ours, repair_error
 from mussurana.collector.psycopg_results import layout_of
@@ -602,6 +603,9 @@ class Watch:
     def statement_failed(self, error: BaseException, cursor: Any, plan: Plan | None, write_id: int) -> None:
         """A statement raised, for whatever reason."""
         transactions = self.transactions
+        if transactions is None and self.implicit:
+            self.implicit = False
+            self._lose_afterwards(plan, write_id)
         if transactions is None or transactions.txn is None:
             return
         good, refused = self._goes_on(error), self._refused(error)
@@ -639,6 +643,14 @@ class Watch:
             or cursor.pgresult is not None
             or cursor._results
         )
+
+    def _lose_afterwards(self, plan: Plan | None, write_id: int) -> None:
+        """Another thread closed the connection, which ended a transaction while its only statement was under way."""
+        if write_id:
+            self.recorder.losses.add(PLACE_NOT_KNOWN, single([write_id]), (), 0)
+        elif unanswered(plan, write_id) is not None and plan is not None and plan.write is not None:
+            for key in unobserved_write_keys([plan.write.table], ANSWER_LOST):
+                self.recorder.coverage.count(key)
 
     def statement_failed_safely(self, error: BaseException, cursor: Any, plan: Plan | None, write_id: int) -> None:
         try:

@@ -16,12 +16,11 @@ from mussurana.collector.columns import DELETE as DELETED
 from mussurana.collector.columns import INSERT as INSERTED
 from mussurana.collector.columns import READ, bind_driver
 from mussurana.collector.columns import UPDATE as UPDATED
-from mussurana.collector.coverage import UNOBSERVED_READ, UNOBSERVED_WRITE
+from mussurana.collector.coverage import UNOBSERVED_READ
 from mussurana.collector.database import look_again
 from mussurana.collector.extraction import Extract, Observation, Sink
 from mussurana.collector.names import FENCE_NAME, Names
 from mussurana.collector.recorder import Recorder
-from mussurana.collector.sql.draft import unobserved_write_keys
 from mussurana.collector.sql.keys import column_namer, parameter_name, value_name
 from mussurana.collector.sql.plan import DELETE, INSERT, UPDATE, Layout, Plan, Write
 
@@ -99,23 +98,14 @@ def postgres_extractor(encoding: str, recorder: Recorder) -> Extract:
     coverage = recorder.coverage
 
     def extract(observation: Observation, sink: Sink) -> None:
-        try:
-            read(observation, sink)
-        except Exception:
-            _, plan, _, _, write_id, _ = observation
-            if not write_id:  # else all that the transaction may have drawn is declared lost
-                _miss(plan, sink)
-            raise
-
-    def read(observation: Observation, sink: Sink) -> None:
         _, plan, layout, result, write_id, keys = observation
         if layout.column_count != result.nfields or not result.nfields:
             raise ValueError("the result is of another statement")
         if not _is_of_its_tables(plan, layout, result):
             if write_id:
                 sink.lose(write_id)
-            else:
-                _miss(plan, sink)
+            elif plan.write is not None:
+                sink.miss(plan.write.table)
             for table in _tables(plan):
                 coverage.count((_space(table), "altered by others meanwhile", UNOBSERVED_READ))
             look_again()
@@ -302,18 +292,8 @@ def extract_missed(observation: Observation, sink: Sink) -> None:
 
     Without a plan it may have been of any table.
     """
-    _miss(observation[1], sink)
-
-
-ANSWER_LOST = "answer lost"
-"""The shape, in coverage, of a write whose answer nobody has seen."""
-
-
-def _miss(plan: Plan | None, sink: Sink) -> None:
-    if plan is None:
-        sink.miss([("", ANSWER_LOST, UNOBSERVED_WRITE)])
-    elif plan.write is not None:
-        sink.miss(unobserved_write_keys([plan.write.table], ANSWER_LOST))
+    plan = observation[1]
+    sink.miss(plan.write.table if plan is not None else None)
 
 
 def unanswered(plan: Plan | None, write_id: int) -> Observation | None:
