@@ -31,7 +31,7 @@ from mussurana.collector.flag import Flag
 from mussurana.collector.fragments import FragmentBuilder, gap_of
 from mussurana.collector.helper import Helper
 from mussurana.collector.journal import Journal, Place
-from mussurana.collector.losses import between, single
+from mussurana.collector.losses import PLACE_NOT_KNOWN, between, single
 from mussurana.collector.names import printable
 from mussurana.collector.recorder import ABORTED, COMMITTED, Recorder, SessionInfo, Txn
 from mussurana.collector.spool import (
@@ -269,7 +269,10 @@ class Background:
             self._metrics.extraction_failures += extracted.failures
             recorder.losses.add(NOT_UNDERSTOOD, between(txn.floor, recorder.write_id()), [txn.session], 0)
         if extracted.lost and txn.status != ABORTED:  # else they are in no place at all
-            recorder.losses.add("place not known", single(extracted.lost), [txn.session], 0)
+            recorder.losses.add(PLACE_NOT_KNOWN, single(extracted.lost), [txn.session], 0)
+        if txn.status != ABORTED:
+            for key in extracted.missed:
+                recorder.coverage.count(key)
         if not extracted.operations and not extracted.rolled_back:
             return
         number = self._session_of(txn, extracted.operations)

@@ -4,7 +4,8 @@ The hot path only appends `(extract, ...)` to `txn.observations`. Each `extract(
 tells the sink what there was: by `catch_up` while the server is at work on a COMMIT, or else by `operations_of` in the
 background. Most are `Reader`s of `_columns.c`, which need no Python (columns.py). Extractors of adapters may fail: a
 failure costs that observation and is counted. Since a write may have been in it, the write ids that the transaction may
-have drawn are then declared lost, so that whoever reads them is not checked against nothing.
+have drawn are then declared lost, so that whoever reads them is not checked against nothing. Where versions are the
+database's own ids nobody knows which one that is, and the table counts as written to unseen (`Sink.miss`).
 
 Writes that were rolled back to a savepoint become versions of an aborted transaction of their own. Reads in that part
 were real and stay, except for those that saw what was rolled back: only this transaction could see it. Keys that two
@@ -13,13 +14,16 @@ rows may have for a while are settled last (unsettled.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from mussurana.collector.columns import DELETE, INSERT, READ, READ_ABSENT, UPDATE, WRITE, WRITES, Batch, Columns, Row
+from mussurana.collector.coverage import UNOBSERVED_WRITE, Key
+from mussurana.collector.sql.draft import unobserved_write_keys
 from mussurana.collector.unsettled import settled
 
 if TYPE_CHECKING:
+    from mussurana.collector.catalog import Table
     from mussurana.collector.journal_reader import Journaled
     from mussurana.collector.names import Names
     from mussurana.collector.recorder import Txn
@@ -32,16 +36,20 @@ ROWS_IN_PYTHON_MAX = 100
 """Of a transaction that is read by extractors in Python while the application waits for the server; some microseconds
 for each."""
 
+ANSWER_LOST = "answer lost"
+"""The shape, in coverage, of a write whose answer nobody could read."""
+
 
 class Sink:
     """What an extractor talks to: the operations of a transaction, in the order in which they are told."""
 
-    __slots__ = ("columns", "failures", "lost", "names", "statement_number", "unsettled")
+    __slots__ = ("columns", "failures", "lost", "missed", "names", "statement_number", "unsettled")
 
     def __init__(self, names: Names) -> None:
         self.names = names
         self.columns = Columns()
         self.lost: list[int] = []
+        self.missed: list[Key] = []
         self.failures = 0  # observations whose extractor failed
         self.statement_number = 0
         self.unsettled: set[int] = set()  # keys that two rows may have until the transaction is committed
@@ -81,6 +89,10 @@ class Sink:
         """This write id may be in the database, but it is not known where: reads of it cannot be checked."""
         self.lost.append(version)
 
+    def miss(self, table: Table | None) -> None:
+        """A write whose version is the database's own id may be in this table; None: in any of them."""
+        self.missed += unobserved_write_keys([table], ANSWER_LOST) if table else [("", ANSWER_LOST, UNOBSERVED_WRITE)]
+
 
 class Extracted(NamedTuple):
     """What a transaction did."""
@@ -89,6 +101,7 @@ class Extracted(NamedTuple):
     rolled_back: Columns  # writes that a savepoint took back
     lost: list[int]
     failures: int  # observations whose extractor failed
+    missed: Sequence[Key] = ()  # unobserved writes, for coverage
 
 
 def catch_up(txn: Txn, names: Names) -> None:
@@ -107,7 +120,7 @@ def catch_up(txn: Txn, names: Names) -> None:
         while place < len(observations):
             so_far = len(columns)
             _ask_one(observations[place], sink)
-            if sink.failures or sink.lost:
+            if sink.failures or sink.lost or sink.missed:
                 columns.cut(so_far)
                 break
             place = columns.add_read(observations, place + 1)
@@ -129,7 +142,7 @@ def operations_of(txn: Txn, names: Names) -> Extracted:
     _ask(txn.observations, sink)
     unsettled = txn.unsettled | sink.unsettled
     columns = columns_of(settled(sink.columns.rows(), unsettled)) if unsettled else sink.columns
-    return Extracted(columns, _NONE, sink.lost, sink.failures)
+    return Extracted(columns, _NONE, sink.lost, sink.failures, sink.missed)
 
 
 _NONE = Columns()
@@ -160,6 +173,9 @@ def _ask_one(observation: Observation, sink: Sink) -> None:
     except Exception:  # then nothing of it counts
         sink.columns.cut(so_far)
         sink.failures += 1
+        write = getattr(observation[1], "write", None) if len(observation) > 4 and not observation[4] else None
+        if write is not None:  # of a plan (sql/plan.py), without a write id
+            sink.miss(write.table)
     sink.statement_number = 0
 
 
@@ -170,6 +186,7 @@ def _without_rolled_back(
     kept: list[Row] = []
     undone: list[Row] = []
     lost: list[int] = []
+    missed: list[Key] = []
     failures = 0
     unsettled: set[int] = set()
     for index, observation in enumerate(observations):
@@ -177,6 +194,7 @@ def _without_rolled_back(
         _ask_one(observation, sink)
         own = sink.columns.rows()
         lost += sink.lost
+        missed += sink.missed
         failures += sink.failures
         unsettled |= sink.unsettled
         if any(first <= index < last for first, last in rolled_back):
@@ -186,7 +204,7 @@ def _without_rolled_back(
             kept += own
     gone = {version for _, _, version, _, _ in undone}
     stays = [row for row in kept if row[0] != READ or row[2] not in gone]
-    return Extracted(columns_of(settled(stays, unsettled)), columns_of(undone), lost, failures)
+    return Extracted(columns_of(settled(stays, unsettled)), columns_of(undone), lost, failures, missed)
 
 
 def add_ended(batch: Batch, txn: Txn | Journaled, session: int, status: int, operations: Columns) -> None:

@@ -111,6 +111,8 @@ class Journal:
                 txn.extracted_from = txn.observations.copy()
             if not extracted.operations and not extracted.rolled_back:
                 return
+            if extracted.missed:  # of writes under one id a part would be there, and reads of the rest would be alarms
+                return
             operations = extracted.operations.content()
             if ahead and not extracted.rolled_back and not operations[0].strip(READS):
                 return

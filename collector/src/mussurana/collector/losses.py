@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 Range: TypeAlias = tuple[int, int]
 """First write id and the one after the last, both of one tag."""
 
+PLACE_NOT_KNOWN = "place not known"
+"""The reason for a gap of write ids that were sent, and of which no answer says where they are."""
+
 RANGES_MAX = 1000
 """Of a gap. A list of this length is a few kilobytes on the wire; beyond, the whole span is declared."""
 

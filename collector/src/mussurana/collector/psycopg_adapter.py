@@ -35,7 +35,7 @@ from psycopg.sql import Composable
 from mussurana.collector.psycopg_cursors import SharedAdapters, SharingCursor, can_share, make_sharing
 from mussurana.collector.psycopg_errors import as_sent, may_be_ours
 from mussurana.collector.psycopg_lane import execute_command, execute_known, fits, is_open, read_answers
-from mussurana.collector.psycopg_pipelines import CommandWatcher, PipelineMixin, Sent, keep_place, queue
+from mussurana.collector.psycopg_pipelines import CommandWatcher, PipelineMixin, Sent, give_up_place, keep_place, queue
 from mussurana.collector.psycopg_results import VisibleResult, layout_of, show_rows
 from mussurana.collector.psycopg_types import hide_fields, show_fields
 from mussurana.collector.psycopg_watch import CLOSING_POLL_SECONDS, Fetches, PGen, Watch
@@ -356,9 +356,9 @@ def _execute(
         yield from cursor._mussurana_alone(text, given, prepare, binary)
     except BaseException as error:
         if cursor._conn._pipeline is not None:
-            _failed_in_pipeline(watch, error, plan)
+            _failed_in_pipeline(cursor, watch, error, plan)
             raise
-        watch.statement_failed_safely(error, plan, write_id)
+        watch.statement_failed_safely(error, cursor, plan, write_id)
         if plan is None or not _can_try_again(cursor, watch, error, plan):
             watch.repair(error, cursor, plan, query, params, write_id)
             raise
@@ -382,10 +382,14 @@ def _execute_again(
         yield from _execute_as_written(cursor, watch, plan, query, params, prepare, binary)
 
 
-def _failed_in_pipeline(watch: Watch, error: BaseException, plan: Plan | None) -> None:
+def _failed_in_pipeline(cursor: Any, watch: Watch, error: BaseException, plan: Plan | None) -> None:
     """Something raised, nobody knows about which statement: the answers tell that, unless no more will come."""
+    try:
+        give_up_place(watch, cursor)
+    except Exception:
+        watch.failed()
     if watch.pgconn.status != OK:
-        watch.statement_failed_safely(error, plan, 0)
+        watch.statement_failed_safely(error, cursor, plan, 0)
 
 
 def _execute_as_written(
@@ -552,7 +556,7 @@ def _execute_many(
     try:
         yield from execute(text, _inject_each(cursor, watch, plan, query, params_seq), returning)
     except BaseException as error:
-        _failed_in_pipeline(watch, error, plan)
+        _failed_in_pipeline(cursor, watch, error, plan)
         raise
 
 

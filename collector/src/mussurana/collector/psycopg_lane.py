@@ -200,7 +200,7 @@ def execute_known(
             watch.begin_failed()
             raise
         by_itself = watch.implicit
-        watch.statement_failed_safely(error, plan, write_id)
+        watch.statement_failed_safely(error, cursor, plan, write_id)
         if not by_itself or not cursor._mussurana_can_try_again(error, plan):
             watch.repair(error, cursor, plan, query, params, write_id)
             raise

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 from psycopg import errors as e
 from psycopg import pq
 
-from mussurana.collector.losses import single
+from mussurana.collector.losses import PLACE_NOT_KNOWN, single
 from mussurana.collector.psycopg_watch import PGen, Watch
 from mussurana.collector.recorder import Txn
 from mussurana.collector.sql.control import COMMIT, PREPARE, ROLLBACK, ROLLBACK_TO, SAVEPOINT, Control
-from mussurana.collector.sql.extract import extract_lost
+from mussurana.collector.sql.extract import unanswered
 from mussurana.collector.sql.plan import Plan
 
 OFF = pq.PipelineStatus.OFF
@@ -61,17 +61,26 @@ def queue(cursor: Any, steps: PGen) -> PGen:
 def keep_place(watch: Watch, plan: Plan, write_id: int, params: Any) -> Sent:
     """Keep a place for an answer that comes later, so that operations stay in order.
 
-    Until then the place says that the write id is lost, which is what it is if the answer never comes.
+    Until then the place says that the answer is lost, which it is if it never comes.
     """
     txn = watch.transactions.txn if watch.transactions is not None else None
     if txn is None or not plan.observes:
         return Sent(plan, write_id, params, None, -1)
-    txn.observations.append((extract_lost, write_id) if write_id else (_nothing,))
+    txn.observations.append(unanswered(plan, write_id) or (_nothing,))
     return Sent(plan, write_id, params, txn, len(txn.observations) - 1)
 
 
 def _nothing(observation: Any, sink: Any) -> None:
     """The observation of a read whose answer never came."""
+
+
+def give_up_place(watch: Watch, cursor: Any) -> None:
+    """What a cursor was about to send did not get into the queue, and so never ran: its parameters were wrong, say."""
+    sent: Sent | None = cursor._mussurana_sending
+    cursor._mussurana_sending = None
+    txn = watch.transactions.txn if watch.transactions is not None else None
+    if sent is not None and txn is not None and txn is sent.txn:
+        txn.observations[sent.place] = (_nothing,)
 
 
 class _Sync:
@@ -215,7 +224,7 @@ def _answered(pipeline: Any, watch: Watch, sent: Sent, results: list[Any]) -> No
                     watch.abandon()
             watch.after(control, result.command_status or b"")
     except Exception:
-        watch.failed_control()  # what has no answer says that its write id is lost
+        watch.failed_control()  # what has no answer says so in its place
 
 
 def _lose_what_follows(pipeline: Any, watch: Watch) -> None:
@@ -226,7 +235,7 @@ def _lose_what_follows(pipeline: Any, watch: Watch) -> None:
     waiting = (getattr(queued, "sent", None) for queued in pipeline.result_queue)
     write_ids = {sent.write_id for sent in waiting if sent is not None and sent.write_id}
     if write_ids and watch.transactions is not None:
-        watch.recorder.losses.add("place not known", single(write_ids), [watch.transactions.session.info], 0)
+        watch.recorder.losses.add(PLACE_NOT_KNOWN, single(write_ids), [watch.transactions.session.info], 0)
 
 
 class CommandWatcher:

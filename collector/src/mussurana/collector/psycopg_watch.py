@@ -20,7 +20,8 @@ from mussurana.collector.catalog import WID, Catalog
 from mussurana.collector.catalog_postgres import QUERY, QUERY_ALL, postgres_catalog, without_system
 from mussurana.collector.coverage import UNOBSERVED_READ, UNOBSERVED_WRITE
 from mussurana.collector.database import current_plans, plans_from, schema_changed, watch_schema
-from mussurana.collector.extraction import Extract, catch_up
+from mussurana.collector.extraction import ANSWER_LOST, Extract, catch_up
+from mussurana.collector.losses import PLACE_NOT_KNOWN, single
 from mussurana.collector.psycopg_cursors import SharedAdapters
 from mussurana.collector.psycopg_errors import as_sent, may_be_ours, repair_error
 from mussurana.collector.psycopg_results import layout_of
@@ -40,7 +41,7 @@ from mussurana.collector.sql.control import (
     level_in,
 )
 from mussurana.collector.sql.draft import XMIN, unobserved_write_keys
-from mussurana.collector.sql.extract import extract_fence, extract_fetched, extract_lost, postgres_extractor
+from mussurana.collector.sql.extract import extract_fence, extract_fetched, extract_lost, postgres_extractor, unanswered
 from mussurana.collector.sql.plan import Layout, Plan
 from mussurana.collector.sql.plans import Plans
 from mussurana.collector.sql.tokens import FORMAT, NONE, POSTGRES, RAW, words_of
@@ -517,8 +518,7 @@ class Watch:
         if not plan.observes:
             return
         if not plan.live or self.out_of_step:
-            if write_id:
-                txn.observations.append((extract_lost, write_id))
+            transactions.lose(plan, write_id)
             return
         txn.saw(self.observation(plan, result, write_id, params, is_whole))
         txn.rows += result.ntuples
@@ -572,9 +572,10 @@ class Watch:
     def failed_after(self, plan: Plan | None, write_id: int) -> None:
         """A hook failed when a statement had run: what it wrote is somewhere, and nobody will hear of it."""
         self.failed()
-        if write_id:
+        lost = unanswered(plan, write_id)
+        if lost is not None:
             try:
-                self.transactions.txn.observations.append((extract_lost, write_id))  # type: ignore[union-attr]
+                self.transactions.txn.observations.append(lost)  # type: ignore[union-attr]
             except Exception:
                 if plan is not None:
                     self.untagged(plan)
@@ -605,9 +606,12 @@ class Watch:
         """Whether the server itself said no, and goes on."""
         return self._goes_on(error) and isinstance(error, e.Error) and error.sqlstate is not None
 
-    def statement_failed(self, error: BaseException, plan: Plan | None, write_id: int) -> None:
+    def statement_failed(self, error: BaseException, cursor: Any, plan: Plan | None, write_id: int) -> None:
         """A statement raised, for whatever reason."""
         transactions = self.transactions
+        if transactions is None and self.implicit:
+            self.implicit = False
+            self._lose_afterwards(plan, write_id)
         if transactions is None or transactions.txn is None:
             return
         good, refused = self._goes_on(error), self._refused(error)
@@ -619,19 +623,44 @@ class Watch:
             transactions.end(ABORTED)
         elif self.implicit:
             self.implicit = False
-            transactions.lose([write_id] if write_id and not refused else ())
+            if self._may_have_run(error, cursor, write_id):
+                transactions.lose(plan, write_id)
             transactions.end(ABORTED if refused else IN_DOUBT)
         elif not good:
             transactions.lost()
-        elif write_id and not refused:
-            transactions.lose([write_id])  # a row factory raised, say: what was written is there
+        elif unanswered(plan, write_id) is not None and self._may_have_run(error, cursor, write_id):
+            transactions.lose(plan, write_id)  # a row factory raised, say: what was written is there
         elif plan is not None and plan.controls and self.pgconn.transaction_status == IDLE:
             # Some of several statements in one text ran; whether a COMMIT was among them is not known.
             transactions.end(IN_DOUBT if any(each and each.what == COMMIT for each in plan.controls) else ABORTED)
 
-    def statement_failed_safely(self, error: BaseException, plan: Plan | None, write_id: int) -> None:
+    def _may_have_run(self, error: BaseException, cursor: Any, write_id: int) -> bool:
+        """Whether a statement that raised may have done something nevertheless.
+
+        A write id that is declared lost without need costs nothing. Where there is none a table does, so parameters
+        that psycopg could not send have to be told from rows that it could not show.
+        """
+        if self._refused(error):
+            return False
+        return bool(
+            write_id
+            or not self._goes_on(error)
+            or not isinstance(error, Exception)  # an interrupt, which may come at any time
+            or cursor.pgresult is not None
+            or cursor._results
+        )
+
+    def _lose_afterwards(self, plan: Plan | None, write_id: int) -> None:
+        """Another thread closed the connection, which ended a transaction while its only statement was under way."""
+        if write_id:
+            self.recorder.losses.add(PLACE_NOT_KNOWN, single([write_id]), (), 0)
+        elif unanswered(plan, write_id) is not None and plan is not None and plan.write is not None:
+            for key in unobserved_write_keys([plan.write.table], ANSWER_LOST):
+                self.recorder.coverage.count(key)
+
+    def statement_failed_safely(self, error: BaseException, cursor: Any, plan: Plan | None, write_id: int) -> None:
         try:
-            self.statement_failed(error, plan, write_id)
+            self.statement_failed(error, cursor, plan, write_id)
         except Exception:
             self.failed_control()
 
@@ -657,7 +686,7 @@ class Watch:
         self, error: BaseException, cursor: Any, plan: Plan | None, query: Any, params: Any, write_id: int
     ) -> None:
         """A statement raised, and the application is about to see it."""
-        self.statement_failed_safely(error, plan, write_id)
+        self.statement_failed_safely(error, cursor, plan, write_id)
         self.repair(error, cursor, plan, query, params, write_id)
 
     # Control of transactions

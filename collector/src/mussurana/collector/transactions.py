@@ -7,10 +7,9 @@ not answered at all leaves its transaction in doubt.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from time import time_ns
 
-from mussurana.collector.extraction import written
+from mussurana.collector.extraction import Observation, written
 from mussurana.collector.recorder import (
     ABORTED,
     COMMITTED,
@@ -34,7 +33,9 @@ from mussurana.collector.sql.control import (
     SET_TRANSACTION,
     Control,
 )
-from mussurana.collector.sql.extract import extract_lost
+from mussurana.collector.sql.extract import extract_lost, extract_missed, unanswered
+from mussurana.collector.sql.plan import Plan
+from mussurana.wire import XID_TAG, tag_of
 
 SAVEPOINTS_MAX = 10_000
 """In one transaction. An application that never releases them must not fill our memory; beyond, it is not recorded."""
@@ -199,10 +200,11 @@ class Transactions:
         if self.txn is not None and self.prepared == name:
             self.end(COMMITTED if committed else ABORTED)
 
-    def lose(self, write_ids: Iterable[int]) -> None:
-        """These write ids were sent, and no answer came that says where they are."""
-        if self.txn is not None:
-            self.txn.observations += [(extract_lost, write_id) for write_id in write_ids]
+    def lose(self, plan: Plan | None, write_id: int) -> None:
+        """A statement may have run, and nothing is known of its answer."""
+        lost = unanswered(plan, write_id)
+        if lost is not None and self.txn is not None:
+            self.txn.observations.append(lost)
 
     def _find(self, name: str) -> int | None:
         for index in range(len(self.savepoints) - 1, -1, -1):
@@ -211,10 +213,17 @@ class Transactions:
         return None
 
     def _lose_writes(self, txn: Txn) -> None:
-        lost = [each[1] for each in txn.observations if each[0] is extract_lost]
-        lost += [each[4] for each in txn.observations if len(each) > 4 and each[4]]
+        lost: list[Observation | None] = []
         if txn.caught_up is not None:
-            lost += written(txn.caught_up)
-        txn.observations = [(extract_lost, write_id) for write_id in lost]
+            versions = written(txn.caught_up)
+            lost += [(extract_lost, version) for version in versions if tag_of(version) != XID_TAG]
+            if any(tag_of(version) == XID_TAG for version in versions):
+                lost.append((extract_missed, None))  # their tables are not known any more
+        for each in txn.observations:
+            if each[0] in (extract_lost, extract_missed):
+                lost.append(each)
+            elif len(each) > 4:
+                lost.append(unanswered(each[1], each[4]))
+        txn.observations = [each for each in lost if each is not None]
         txn.rolled_back = []
         txn.caught_up = None

@@ -104,6 +104,8 @@ def postgres_extractor(encoding: str, recorder: Recorder) -> Extract:
         if not _is_of_its_tables(plan, layout, result):
             if write_id:
                 sink.lose(write_id)
+            elif plan.write is not None:
+                sink.miss(plan.write.table)
             for table in _tables(plan):
                 coverage.count((_space(table), "altered by others meanwhile", UNOBSERVED_READ))
             look_again()
@@ -283,6 +285,27 @@ def extract_fetched(observation: Observation, sink: Sink) -> None:
 def extract_lost(observation: Observation, sink: Sink) -> None:
     """`(extract_lost, write_id)`: it may be in the database, but the answer that says where never came."""
     sink.lose(observation[1])
+
+
+def extract_missed(observation: Observation, sink: Sink) -> None:
+    """`(extract_missed, plan)`: the same of a write whose version is the database's own id, which nobody has seen.
+
+    Without a plan it may have been of any table.
+    """
+    plan = observation[1]
+    sink.miss(plan.write.table if plan is not None else None)
+
+
+def unanswered(plan: Plan | None, write_id: int) -> Observation | None:
+    """What there is to observe of a statement that may have run, and of whose answer nothing is known.
+
+    None if it wrote nothing.
+    """
+    if write_id:
+        return extract_lost, write_id
+    if plan is not None and plan.write is not None and not plan.takes_id:
+        return extract_missed, plan
+    return None
 
 
 def _binary_number(value: bytes) -> int:
