@@ -10,6 +10,7 @@ from typing import Any
 PIECE_MAX = 64  # bytes that are inserted, cut or copied at a time
 REPEATS_MAX = 3_000
 CONTENT_BYTES_MAX = 256 << 10  # no input grows beyond it by repetition
+PLACES_MAX = 20_000
 POWERS = (7, 8, 15, 16, 24, 31, 32, 33, 48, 53, 61, 62, 63, 64)
 DEPTHS = (30, 300, 3_000, 100_000)
 DIGITS = (19, 20, 40, 400, 5_000)
@@ -132,10 +133,10 @@ def with_placeholders(rng: Random, text: str, quoted: Callable[[str], str]) -> s
 
 
 def places(tree: Any) -> list[tuple[Any, Any]]:
-    """All places in a tree: the list or dictionary, and the index or key in it."""
+    """The places in a tree, or the first thousands: the list or dictionary, and the index or key in it."""
     found: list[tuple[Any, Any]] = []
     todo = [tree]
-    while todo:
+    while todo and len(found) < PLACES_MAX:
         some = todo.pop()
         inside = list(some.items()) if isinstance(some, dict) else list(enumerate(some))
         found += [(some, at) for at, _ in inside]

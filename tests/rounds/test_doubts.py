@@ -349,3 +349,12 @@ def test_a_fence_that_saw_another_one_twice_written_does_not_keep_a_round_from_i
     wire.feed("a", "1 f:=a2<a3#4", "0 f:=a4<a2#5", settled=5, drawn=5)
     outcome = wire.round()
     assert (outcome.verdict, outcome.failure) == ("unknown", "")
+
+
+def test_a_fence_that_saw_one_written_twice_in_the_same_round_does_not_keep_it_from_its_end() -> None:
+    """The other writer is in doubt, so it counts only while somebody is linked to it."""
+    wire = Wire("serializable")
+    wire.feed("a", "0 f:=a1<0#1", settled=2, drawn=2)
+    wire.feed("a", "1? f:=a2<a1#2", "0 f:=a2<a1#2", "0 f:=a3<a2#3", settled=4, drawn=4)
+    outcome = wire.round()
+    assert (outcome.verdict, outcome.failure) == ("unknown", "")

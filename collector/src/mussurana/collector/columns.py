@@ -158,8 +158,10 @@ class PlainBatch:
 
 
 def rows_in(content: Sequence[bytes]) -> list[Row]:
-    """The operations that were made `content` of."""
+    """The operations that were made `content` of. ValueError if it is that of none."""
     keys, versions, replaced, statements = map(_numbers, "QQQI", content[1:])
+    if len(replaced) != sum(kind in REPLACING for kind in content[0]):
+        raise ValueError("the operations replace more versions than there are, or fewer")
     previous = iter(replaced)
     return [
         (kind, key, version, next(previous) if kind in REPLACING else 0, statement)

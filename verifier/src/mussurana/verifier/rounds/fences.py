@@ -79,8 +79,8 @@ class Fences:
 def link(batch: Batch, border: Border, lost: LostVersions, repeated: LostVersions | None = None) -> Batch:
     """Let each fence whose predecessor is not there follow the last one before it that is.
 
-    Where that cannot be told, because an epoch is not known or because that version is one of `repeated`, which
-    several transactions wrote, it follows none. Of all others that tell an epoch it is certain whom they follow, also
+    Where that cannot be told, because an epoch is not known or because several transactions wrote that version, here or
+    in what is forgotten (`repeated`), it follows none. Of all others that tell an epoch it is certain whom they follow, also
     if that one's write id counts as lost.
     """
     fences = Fences.of(batch)
@@ -101,9 +101,11 @@ def link(batch: Batch, border: Border, lost: LostVersions, repeated: LostVersion
     chain = sorted((epoch, version) for version, epoch in epoch_of.items())
     version, previous = batch.version.copy(), batch.previous.copy()
     unlinked = np.zeros(len(batch.kind), bool)
-    is_repeated = np.zeros(len(chain), bool)
+    written, times = np.unique(fences.version[fences.is_write], return_counts=True)
+    in_chain = np.array([version for _, version in chain], np.int64)
+    is_repeated = np.isin(in_chain, written[times > 1])
     if repeated:
-        is_repeated = repeated.has(np.array([version for _, version in chain], np.int64))
+        is_repeated |= repeated.has(in_chain)
     for at in np.flatnonzero(is_open).tolist():
         op, before = int(fences.op[at]), bisect_right(chain, int(fences.seen_epoch[at]), key=lambda one: one[0]) - 1
         if not is_complete or before < 0 or is_repeated[before]:
