@@ -127,12 +127,17 @@ def messages_in(message: Message) -> Iterator[Message]:
 def with_scalar(rng: Random, fragment: Fragment) -> None:
     """A number or a text anywhere in it is extreme."""
     message = rng.choice(list(messages_in(fragment)))
-    fields = [f for f in message.DESCRIPTOR.fields if f.message_type is None and not f.is_repeated]
-    set_scalar(rng, message, rng.choice(fields) if fields else None)
+    set_scalar(rng, message)
 
 
-def set_scalar(rng: Random, message: Message, field: Any) -> None:
+def set_scalar(rng: Random, message: Message) -> None:
+    """One of a message's numbers and texts, or of those of a message in it."""
+    fields = [field for field in message.DESCRIPTOR.fields if not field.is_repeated]
+    field = rng.choice(fields) if fields else None
     if field is None or field.type == field.TYPE_BYTES or field.name == "sequence":
+        return
+    if field.message_type is not None:
+        set_scalar(rng, getattr(message, field.name))
         return
     value: Any = number(rng)
     if field.type == field.TYPE_STRING:

@@ -51,7 +51,7 @@ def hello(rng: Random, id: bytes, share: float = 0.1) -> bytes:
     if rng.random() < share:
         made.collector = rng.choice((b"", id + b"x", id[:3]))
     if rng.random() < share:
-        set_scalar(rng, made, rng.choice(made.DESCRIPTOR.fields))
+        set_scalar(rng, made)
     return Upload(hello=made).SerializeToString()
 
 
