@@ -102,7 +102,7 @@ ODD |= {8: [1 << 64], 9: None, 10: b"\xff", 11: [(1, 2)]}
 
 PAYLOADS = [
     *(marshal.dumps((*TXN[:at], odd, *TXN[at + 1 :])) for at, odd in ODD.items()),
-    marshal.dumps((*TXN[:6], (b"\2", *COLUMNS[1:]), *TXN[7:])),  # that it replaced a version, and not which
+    marshal.dumps((*TXN[:6], (b"\2", *COLUMNS[1:]), *TXN[7:])),  # it replaced a version, and not which
     marshal.dumps(TXN[:-1]),
     marshal.dumps(7),
     b"(\xff\xff\xff\x7f",

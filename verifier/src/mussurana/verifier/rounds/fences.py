@@ -80,8 +80,8 @@ def link(batch: Batch, border: Border, lost: LostVersions, repeated: LostVersion
     """Let each fence whose predecessor is not there follow the last one before it that is.
 
     Where that cannot be told, because an epoch is not known or because several transactions wrote that version, here or
-    in what is forgotten (`repeated`), it follows none. Of all others that tell an epoch it is certain whom they follow, also
-    if that one's write id counts as lost.
+    in what is forgotten (`repeated`), it follows none. Of all others that tell an epoch it is certain whom they follow,
+    also if that one's write id counts as lost.
     """
     fences = Fences.of(batch)
     if not len(fences.op):
