@@ -254,3 +254,36 @@ def test_an_answer_that_cannot_be_read_taints(
             reader.execute("SELECT guests FROM seats").fetchall()
         assert_no_alarm(made)
         assert tainted(made) == ({"seats": "answer lost"} if is_committed else {})
+
+
+@NEWEST
+def test_what_follows_a_rollback_in_a_pipeline_is_no_alarm(database: Database, tmp_path: Path) -> None:
+    """It is sent before the answer to the ROLLBACK comes, and is in a transaction of its own."""
+    database.run(SEATS[0])
+    with recording(database, tmp_path, versions="xmin") as made, made.connect(autocommit=True) as reader:
+        reader.execute("INSERT INTO seats VALUES (1, 0), (2, 0)")
+        with made.connect() as connection, connection.pipeline():
+            connection.execute(UPDATE_2)
+            connection.execute("ROLLBACK")
+            connection.execute("DELETE FROM seats WHERE id = 1")
+        assert reader.execute("SELECT id FROM seats WHERE id = 1").fetchall() == []
+        assert_no_alarm(made)
+        assert tainted(made) == {"seats": "answer lost"}
+
+
+@NEWEST
+def test_a_write_after_its_transaction_was_abandoned_is_no_alarm(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.run(SEATS[0])
+    with recording(database, tmp_path, versions="xmin") as made, made.connect(autocommit=True) as reader:
+        reader.execute("INSERT INTO seats VALUES (1, 0)")
+        with made.connect() as connection:
+            connection.execute("SELECT guests FROM seats WHERE id = 1").fetchall()
+            with monkeypatch.context() as patch:
+                patch.setattr(Transactions, "savepoint", fail)
+                connection.execute("SAVEPOINT here")
+            connection.execute("DELETE FROM seats WHERE id = 1")
+        assert reader.execute("SELECT guests FROM seats WHERE id = 1").fetchall() == []
+        assert_no_alarm(made)
+        assert set(tainted(made)) == {"seats"}

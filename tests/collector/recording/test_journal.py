@@ -68,6 +68,23 @@ def test_a_transaction_without_an_answer_to_its_commit_is_in_doubt(spool: Path) 
     assert [name.name for name in found[0].key_name] == ["a/1", "a/2", "a/3"]
 
 
+def test_a_transaction_with_a_write_that_nobody_saw_is_not_journaled(spool: Path) -> None:
+    """With a part of what was written under one id of the database's own, reads of the rest would be alarms."""
+
+    def work(recorder: Recorder) -> None:
+        session = recorder.open_session("conn")
+        for name in ("a/1", "a/2"):
+            txn = session.begin()
+            see(txn, "write", name, recorder.write_id())
+            if name == "a/2":
+                see(txn, "miss", None)
+            session.committing(txn)
+            session.end(txn, COMMITTED)
+
+    found = in_child(spool, work)
+    assert [name.name for fragment in found for name in fragment.key_name] == ["a/1"]
+
+
 def test_what_commits_by_itself_is_journaled_when_it_is_over(spool: Path) -> None:
     def work(recorder: Recorder) -> None:
         session = recorder.open_session("conn")

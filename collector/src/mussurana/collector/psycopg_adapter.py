@@ -466,10 +466,10 @@ def _prepare(cursor: Any, watch: Watch, query: Any, params: Any) -> tuple[Plan |
                 watch.begin_implicit()
             if pipeline is not None and watch.transactions is not None:
                 watch.transactions.only_reads = False
-            if plan.takes_id:
+            if plan.write is not None:
                 if watch.transactions is None or watch.transactions.txn is None:
                     raise LookupError("no transaction to write in")
-                write_id = watch.recorder.write_id()
+                write_id = watch.recorder.write_id() if plan.takes_id else 0
         text = query if plan.text is plan.original else plan.text
         given = params if plan.injection is None else plan.injection(params, write_id)
         if pipeline is not None:

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from psycopg import errors as e
 from psycopg import pq
 
-from mussurana.collector.losses import PLACE_NOT_KNOWN, single
 from mussurana.collector.psycopg_watch import PGen, Watch
 from mussurana.collector.recorder import Txn
 from mussurana.collector.sql.control import COMMIT, PREPARE, ROLLBACK, ROLLBACK_TO, SAVEPOINT, Control
@@ -233,9 +232,9 @@ def _lose_what_follows(pipeline: Any, watch: Watch) -> None:
     The same goes for a COMMIT, which is a ROLLBACK if something has failed before.
     """
     waiting = (getattr(queued, "sent", None) for queued in pipeline.result_queue)
-    write_ids = {sent.write_id for sent in waiting if sent is not None and sent.write_id}
-    if write_ids and watch.transactions is not None:
-        watch.recorder.losses.add(PLACE_NOT_KNOWN, single(write_ids), [watch.transactions.session.info], 0)
+    if watch.transactions is not None:
+        statements = [(sent.plan, sent.write_id) for sent in waiting if sent is not None]
+        watch.lose_outside(statements, [watch.transactions.session.info])
 
 
 class CommandWatcher:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from time import monotonic, perf_counter, time_ns
 from typing import Any, NamedTuple
 
@@ -20,12 +20,12 @@ from mussurana.collector.catalog import WID, Catalog
 from mussurana.collector.catalog_postgres import QUERY, QUERY_ALL, postgres_catalog, without_system
 from mussurana.collector.coverage import UNOBSERVED_READ, UNOBSERVED_WRITE
 from mussurana.collector.database import current_plans, plans_from, schema_changed, watch_schema
-from mussurana.collector.extraction import ANSWER_LOST, Extract, catch_up
+from mussurana.collector.extraction import Extract, Sink, catch_up
 from mussurana.collector.losses import PLACE_NOT_KNOWN, single
 from mussurana.collector.psycopg_cursors import SharedAdapters
 from mussurana.collector.psycopg_errors import as_sent, may_be_ours, repair_error
 from mussurana.collector.psycopg_results import layout_of
-from mussurana.collector.recorder import ABORTED, COMMITTED, IN_DOUBT, NOT_KNOWN, Recorder, Session, Txn, recorder_for
+from mussurana.collector.recorder import ABORTED, COMMITTED, IN_DOUBT, NOT_KNOWN, Recorder, Session, SessionInfo, Txn, recorder_for
 from mussurana.collector.settings import Settings
 from mussurana.collector.sql.control import (
     BEGIN,
@@ -610,8 +610,8 @@ class Watch:
         """A statement raised, for whatever reason."""
         transactions = self.transactions
         if transactions is None and self.implicit:
-            self.implicit = False
-            self._lose_afterwards(plan, write_id)
+            self.implicit = False  # another thread closed the connection, which ended the transaction
+            self.lose_outside([(plan, write_id)])
         if transactions is None or transactions.txn is None:
             return
         good, refused = self._goes_on(error), self._refused(error)
@@ -650,13 +650,19 @@ class Watch:
             or cursor._results
         )
 
-    def _lose_afterwards(self, plan: Plan | None, write_id: int) -> None:
-        """Another thread closed the connection, which ended a transaction while its only statement was under way."""
-        if write_id:
-            self.recorder.losses.add(PLACE_NOT_KNOWN, single([write_id]), (), 0)
-        elif unanswered(plan, write_id) is not None and plan is not None and plan.write is not None:
-            for key in unobserved_write_keys([plan.write.table], ANSWER_LOST):
-                self.recorder.coverage.count(key)
+    def lose_outside(
+        self, statements: Iterable[tuple[Plan | None, int]], sessions: Iterable[SessionInfo] = ()
+    ) -> None:
+        """Statements, with their write ids, may have run, and no transaction that is open can tell of them."""
+        sink = Sink(self.recorder.names)
+        for plan, write_id in statements:
+            lost = unanswered(plan, write_id)
+            if lost is not None:
+                lost[0](lost, sink)
+        if sink.lost:
+            self.recorder.losses.add(PLACE_NOT_KNOWN, single(sink.lost), sessions, 0)
+        for key in sink.missed:
+            self.recorder.coverage.count(key)
 
     def statement_failed_safely(self, error: BaseException, cursor: Any, plan: Plan | None, write_id: int) -> None:
         try:
