@@ -226,7 +226,7 @@ def test_after_a_restart_on_a_full_disk_nobody_is_told_that_fragments_are_taken(
             collector.send(fragment(1))
             collector.wait_durable(1)
         os.kill(first_life(), signal.SIGKILL)
-        answers = []
+        answers: list[tuple[int, str]] = []
         deadline = time.monotonic() + 30
         while len(answers) < 20:
             assert time.monotonic() < deadline
