@@ -40,8 +40,8 @@ class DaemonProcess:
         program = (
             "import sys; from mussurana.verifier.cli import main; sys.exit(main())"  # as the installed script does
         )
-        self.address, self._http = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
-        listen = ["--data", str(data), "--ingest-listen", self.address, "--http-listen", self._http]
+        self.address, self.http = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+        listen = ["--data", str(data), "--ingest-listen", self.address, "--http-listen", self.http]
         self._log = log
         self._command = [sys.executable, "-c", program, "serve", *listen]
         self.start(*flags)
@@ -59,7 +59,7 @@ class DaemonProcess:
 
     def is_ready(self) -> bool:
         try:
-            with urllib.request.urlopen(f"http://{self._http}/-/ready", timeout=1):
+            with urllib.request.urlopen(f"http://{self.http}/-/ready", timeout=1):
                 return True
         except OSError:
             return False
@@ -72,7 +72,7 @@ class DaemonProcess:
     def read(self) -> Reading:
         if self._process.poll() is not None:
             raise Failed(f"the daemon has ended; see {self._log}")
-        with urllib.request.urlopen(f"http://{self._http}/metrics", timeout=30) as answer:
+        with urllib.request.urlopen(f"http://{self.http}/metrics", timeout=30) as answer:
             text = answer.read().decode()
         values: Values = {}
         for family in text_string_to_metric_families(text):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import grpc
 
+from bench.online.daemon import DaemonProcess
 from mussurana.verifier.commands.serve import check_fragment, machine_factory
 from mussurana.verifier.daemon.configured import load
 from mussurana.wire import PROTOCOL
@@ -32,7 +33,13 @@ class Sender(TestCollector):
     __test__ = False
 
     def __init__(
-        self, daemon: Running, letter: str, *, id: bytes = b"", secret: bytes = b"", first_sequence: int = 1
+        self,
+        daemon: Running | DaemonProcess,
+        letter: str,
+        *,
+        id: bytes = b"",
+        secret: bytes = b"",
+        first_sequence: int = 1,
     ) -> None:
         options = [("grpc.max_send_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
         super().__init__(daemon.address, id or os.urandom(16), say_hello=False, options=options)

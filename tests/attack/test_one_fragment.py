@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -64,6 +65,41 @@ def test_fences_that_come_after_they_were_settled_do_not_keep_a_round_going_for_
         assert {each.reason for each in daemon.service.board.rounds() if "error" in each.reason} == set()
     with real(data) as daemon:
         until(lambda: is_verified(daemon), 60)
+
+
+def negatives(plain: object, where: str = "") -> list[str]:
+    """Where numbers below 0 stand in what JSON says."""
+    if isinstance(plain, dict):
+        return [found for name, each in plain.items() for found in negatives(each, f"{where}.{name}")]
+    if isinstance(plain, list):
+        return [found for each in plain for found in negatives(each, where)]
+    is_number = isinstance(plain, int | float) and not isinstance(plain, bool)
+    return [f"{where}: {plain}"] if is_number and plain < 0 else []  # type: ignore[operator]
+
+
+def test_whatever_clocks_collectors_have_no_number_that_is_told_is_negative(data: Path) -> None:
+    day_ns = 86_400 * 10**9
+    with real(data) as daemon:
+        for letter, off_ns in (("a", -day_ns), ("b", day_ns), ("c", 20_000 * day_ns), ("d", 10**9 - time.time_ns())):
+            with Sender(daemon, letter) as odd:
+                for counter in (1, 2):
+                    made = odd.make(f"0 {letter}:={letter}{counter}", f"1 {letter}=={letter}{counter}")
+                    made.sealed_ns = time.time_ns() + off_ns
+                    ends = made.sealed_ns.to_bytes(8, "little", signed=True)
+                    made.txn_committed_ns = made.txn_commit_ns = ends * 2
+                    odd.send(made)
+                    odd.wait_durable(counter)
+        with Sender(daemon, "e") as violating:
+            violating.tell(*skew("e", 1))
+        until(lambda: is_verified(daemon), 60)
+        until(lambda: daemon.service.violations.summaries())
+        assert len(daemon.service.board.rounds()) > 0
+        for path in ("/api/overview", "/api/hour", "/api/rounds", "/api/violations"):
+            status, content = page(daemon.http_port, path)
+            assert status == 200
+            assert negatives(json.loads(content)) == []
+        samples = [line for line in page(daemon.http_port, "/metrics")[1].splitlines() if not line.startswith("#")]
+        assert [line for line in samples if float(line.rsplit(" ", 1)[1]) < 0] == []
 
 
 def test_a_fragment_that_the_machine_cannot_take_is_a_durable_gap(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:

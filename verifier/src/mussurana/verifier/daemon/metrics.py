@@ -7,6 +7,7 @@ somebody scrapes, by `Observed`.
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
 
@@ -229,8 +230,9 @@ class Metrics:
         for collector in (self.round_seconds, self.verification_lag_seconds, self.observed):
             registry.register(collector)
         self.statements = Statements()
-        self._totals: dict[tuple[bytes, str, str, int], int] = {}
-        self._fences: dict[bytes, tuple[int, int, float]] = {}
+        # Ordered ones let go of their oldest entry at once; a plain one looks for it past all that went before.
+        self._totals: OrderedDict[tuple[bytes, str, str, int], int] = OrderedDict()
+        self._fences: OrderedDict[bytes, tuple[int, int, float]] = OrderedDict()
 
     def count_round(self, outcome: RoundOutcome, finished_ns: int) -> None:
         level = outcome.level
@@ -262,7 +264,7 @@ class Metrics:
                 self.unobserved_statements.labels(observed).inc(increase)
                 self.statements.missed(seen.table, seen.shape, observed, increase, fragment.sealed_ns)
         while len(self._totals) > COVERAGE_KEYS_MAX:
-            del self._totals[next(iter(self._totals))]
+            self._totals.popitem(last=False)
         if fragment.HasField("fences"):
             fences = fragment.fences
             issued, failed, seconds = self._fences.pop(collector, (0, 0, 0.0))
@@ -271,7 +273,7 @@ class Metrics:
             self.fence_seconds.inc(max(0.0, fences.seconds - seconds))
             self._fences[collector] = (fences.issued, fences.failed, fences.seconds)
             if len(self._fences) > COVERAGE_KEYS_MAX:
-                del self._fences[next(iter(self._fences))]
+                self._fences.popitem(last=False)
 
     def text(self) -> bytes:
         return generate_latest(self.registry)
