@@ -25,7 +25,17 @@ from mussurana.collector.losses import PLACE_NOT_KNOWN, single
 from mussurana.collector.psycopg_cursors import SharedAdapters
 from mussurana.collector.psycopg_errors import as_sent, may_be_ours, repair_error
 from mussurana.collector.psycopg_results import layout_of
-from mussurana.collector.recorder import ABORTED, COMMITTED, IN_DOUBT, NOT_KNOWN, Recorder, Session, SessionInfo, Txn, recorder_for
+from mussurana.collector.recorder import (
+    ABORTED,
+    COMMITTED,
+    IN_DOUBT,
+    NOT_KNOWN,
+    Recorder,
+    Session,
+    SessionInfo,
+    Txn,
+    recorder_for,
+)
 from mussurana.collector.settings import Settings
 from mussurana.collector.sql.control import (
     BEGIN,
@@ -644,9 +654,7 @@ class Watch:
             or cursor._results
         )
 
-    def lose_outside(
-        self, statements: Iterable[tuple[Plan | None, int]], sessions: Iterable[SessionInfo] = ()
-    ) -> None:
+    def lose_outside(self, statements: Iterable[tuple[Plan | None, int]], sessions: Iterable[SessionInfo] = ()) -> None:
         """Statements, with their write ids, may have run, and no transaction that is open can tell of them."""
         sink = Sink(self.recorder.names)
         for plan, write_id in statements:
