@@ -101,6 +101,30 @@ def test_a_begin_that_never_ran_goes_on_with_nothing(database: Database, tmp_pat
         assert isinstance(made.verdict(), Accepted)
 
 
+def test_a_commit_that_is_answered_together_with_an_earlier_sync_is_one(database: Database, tmp_path: Path) -> None:
+    """When the sync's answer is looked at the server is idle already, and what the COMMIT did comes next."""
+    adopt(database, *TABLE, "INSERT INTO events VALUES (1, 1)")
+    with recording(database, tmp_path) as made, made.connect(autocommit=True) as connection:
+        with connection.pipeline() as pipeline:
+            with pytest.raises(psycopg.errors.DivisionByZero):
+                connection.execute("SELECT 1 / 0").fetchone()
+            pipeline.sync()
+            connection.execute("BEGIN")
+            connection.execute("INSERT INTO events VALUES (2, 2)")
+            connection.execute("SELECT pg_sleep(0.2)")
+            for query in ("", "COMMIT"):
+                if query:
+                    connection.execute(query)
+                pipeline._enqueue_sync()
+                while pipeline.command_queue:
+                    pipeline.command_queue.popleft()()
+                connection.pgconn.flush()
+            time.sleep(0.5)  # now there are all the answers
+        assert connection.execute("SELECT id, n FROM events ORDER BY id").fetchall() == [(1, 1), (2, 2)]
+        connection.close()
+        assert isinstance(made.verdict(), Accepted)
+
+
 @pytest.mark.parametrize("begin", [False, True])
 def test_a_statement_after_an_unanswered_sync_is_no_part_of_what_failed_before(
     database: Database, tmp_path: Path, begin: bool

@@ -17,7 +17,7 @@ from psycopg import pq
 
 from mussurana.collector.psycopg_watch import PGen, Watch
 from mussurana.collector.recorder import Txn
-from mussurana.collector.sql.control import COMMIT, PREPARE, ROLLBACK, ROLLBACK_TO, SAVEPOINT, Control
+from mussurana.collector.sql.control import BEGIN, COMMIT, PREPARE, ROLLBACK, ROLLBACK_TO, SAVEPOINT, Control
 from mussurana.collector.sql.extract import unanswered
 from mussurana.collector.sql.plan import Plan
 
@@ -153,6 +153,8 @@ class PipelineMixin:
         plans = None if isinstance(queued[0], CommandWatcher) else _note_plans(queued[0], sent, len(results))
         if watch is not None and any(each.status == FATAL_ERROR for each in results):
             watch.implicit_failed = True
+        if watch is not None and results[0].status in (FATAL_ERROR, PIPELINE_ABORTED) and _begins(queued[0], sent):
+            watch.begin_never_ran()
         try:
             super()._process_results(queued, results)  # type: ignore[misc]
         except BaseException as error:
@@ -183,6 +185,15 @@ class PipelineMixin:
                 watch.synced()
             except Exception:
                 watch.failed_control()
+
+
+def _begins(cursor: Any, sent: Sent | None) -> bool:
+    """Whether this was a BEGIN, by the application or by psycopg itself."""
+    if isinstance(cursor, CommandWatcher):
+        return cursor.control.what == BEGIN
+    return (
+        sent is not None and sent.plan is not None and sent.plan.control is not None and sent.plan.control.what == BEGIN
+    )
 
 
 def _note_plans(cursor: Any, sent: Sent | None, count: int) -> list[Plan | None] | None:

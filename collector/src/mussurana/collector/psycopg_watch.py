@@ -135,6 +135,7 @@ class Watch:
         self.implicit_failed = False
         self.syncs_sent = self.syncs_answered = 0  # of a pipeline; each ends the transaction if that is implicit
         self.syncs_before = 0  # those sent before the transaction began, which say nothing about it
+        self.begin_sent = False  # and not answered yet, in a pipeline
         self.out_of_step = False  # psycopg takes answers for those to other statements
         self.is_outdated = False  # a prepared statement was refused since what it returns is not what it was
         self.streamed = False  # rows came one by one, and a pipeline would go on so
@@ -728,10 +729,13 @@ class Watch:
         goes_on = control.what == BEGIN and self.implicit
         if goes_on:
             self.implicit = False  # what ran in a pipeline so far belongs to it
+            self.begin_sent = True
         else:
-            if control.what == BEGIN:
+            in_transaction = self.pgconn.transaction_status != IDLE
+            if control.what == BEGIN and not in_transaction:
                 self.syncs_before = self.syncs_sent
-            transactions.before(control, self.pgconn.transaction_status != IDLE)
+                self.begin_sent = True
+            transactions.before(control, in_transaction)
         if control.what not in (BEGIN, COMMIT, ROLLBACK) or self.pgconn.pipeline_status != OFF:
             transactions.only_reads = False  # in a pipeline it may have begun before, with what is not recorded
 
@@ -739,6 +743,8 @@ class Watch:
         what = control.what
         if what == COMMIT:
             self.commit_sent = False
+        elif what == BEGIN:
+            self.begin_sent = False
         if what in _CHANGES_NAMES:
             self._names_may_have_changed(control)
         elif what == SET_DEFAULT:
@@ -794,19 +800,18 @@ class Watch:
     def synced(self) -> None:
         """A pipeline came to a point where what was implicit in it before has ended."""
         self.syncs_answered += 1
-        transactions, status = self.transactions, self.pgconn.transaction_status
         if self.out_of_step:
             self.abandon()
         elif self.syncs_answered <= self.syncs_before:
             return  # what is open began after it
-        elif self.implicit and status != INTRANS:
+        elif self.implicit and self.pgconn.transaction_status != INTRANS:
             self.end_implicit(not self.implicit_failed)
-        elif status == IDLE and transactions is not None and transactions.txn is not None:
-            # A BEGIN was to go on with what was implicit, and never ran because something before it had failed.
-            if self.implicit_failed:
-                transactions.end(ABORTED)
-            else:
-                self.abandon()
+
+    def begin_never_ran(self) -> None:
+        """A BEGIN was sent in a pipeline that had failed before it: all up to the next sync is rolled back by then."""
+        if self.begin_sent:
+            self.begin_sent = False
+            self.implicit = self.implicit_failed = True
 
     def pipeline_failed(self, error: BaseException) -> None:
         """A pipeline could not prepare a statement, or could not commit where it synced.
