@@ -11,11 +11,14 @@ from typing import Any
 
 import pytest
 
-from mussurana.verifier.daemon.checkpoint import Checkpoint, CheckpointError
+from mussurana.verifier.daemon.checkpoint import Checkpoint, CheckpointError, Checkpoints
+from mussurana.verifier.daemon.config import Webhook as WebhookConfig
 from mussurana.verifier.daemon.journal import Journal, Step
 from mussurana.verifier.daemon.log import FRAGMENT, LOST, START, Entry, IngestLog, Tail
+from mussurana.verifier.daemon.metrics import Metrics
 from mussurana.verifier.daemon.sequences import Last, Sequences, write_index
 from mussurana.verifier.daemon.violations import Violations
+from mussurana.verifier.daemon.webhook import Webhook
 from mussurana.verifier.rounds.alarms import AlarmChange
 from mussurana.wire.segments import SEGMENT_MAX, Appender, Damage, Position, Record
 
@@ -142,3 +145,39 @@ def test_a_checkpoint_that_nobody_made_is_refused(change: dict[str, Any]) -> Non
     crc32 = zlib.crc32(description, zlib.crc32(length))
     with pytest.raises(CheckpointError, match="its description is not one"):
         Checkpoint.from_bytes(content[0] + struct.pack("<II", 1, crc32) + length + description)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[" * 100_000,
+        b"9" * 5_000,
+        b"[]",
+        b"\xff",
+        *(b'{"segment": %s, "offset": 0}' % n for n in (b"1e999", b'"1"', b"7")),
+    ],
+    ids=range(7),
+)
+def test_a_webhook_that_has_been_where_nothing_is_begins_again(content: bytes, tmp_path: Path) -> None:
+    """And does not wait until as many violations are found."""
+    violations = Violations(tmp_path / "violations")
+    violations.add([VIOLATION])
+    (tmp_path / "webhook.json").write_bytes(content)
+    webhook = Webhook(WebhookConfig(url="http://127.0.0.1:1"), violations, tmp_path / "webhook.json", Metrics([]))
+    assert webhook._delivered_to() == Position(0, 0)
+
+
+@pytest.mark.parametrize(
+    "description", [b"[" * 100_000, b"{}", b'{"log": ["1", 2], "journal": [1, 2]}', b'{"log": [], "journal": 1}']
+)
+def test_a_checkpoint_that_is_only_kept_in_case_may_be_anything(description: bytes, tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.write(CHECKPOINT)
+    length = struct.pack("<Q", len(description))
+    (tmp_path / "00000000.ckpt").write_bytes(CHECKPOINT.to_bytes()[0] + bytes(8) + length + description)
+    again = Checkpoints(tmp_path)
+    found = again.load()
+    assert found is not None
+    assert again.log_needed == START
+    again.write(found)
+    assert again.log_needed == CHECKPOINT.log

@@ -16,6 +16,7 @@ import numpy as np
 
 from mussurana.verifier import Settings
 from mussurana.verifier.daemon.checkpoint import MAGIC, VERSION, Checkpoint, CheckpointError, Checkpoints
+from mussurana.verifier.daemon.log import START
 from mussurana.verifier.daemon.sequences import Last, Sequences
 from mussurana.verifier.rounds.limits import Limits
 from mussurana.verifier.rounds.machine import Verifier
@@ -27,7 +28,7 @@ from tests.inputs.reader import Files, Reader
 from tests.inputs.samples import any_world
 from tests.rounds.equality import LEVELS
 
-NAME = "checkpoints/00000001.ckpt"
+BEFORE, NAME = "checkpoints/00000001.ckpt", "checkpoints/00000002.ckpt"
 
 
 def make(rng: Random) -> Files:
@@ -50,6 +51,8 @@ def make(rng: Random) -> Files:
     content = MAGIC + struct.pack("<II", version, crc32) + length + description + state
     if rng.random() < 0.1:
         content = damaged(rng, content)
+    if rng.random() < 0.5:
+        rest[BEFORE] = damaged(rng, content) if rng.random() < 0.3 else content
     return {NAME: content, "plan.json": json.dumps([[s.level, s.clock_drift_ns] for s in settings]).encode(), **rest}
 
 
@@ -123,7 +126,10 @@ def another_column(rng: Random, column: np.ndarray) -> np.ndarray | None:
 
 
 def read(files: Files, folder: Path, rng: Random) -> str:
-    found = Checkpoints(folder / "checkpoints").load()
+    checkpoints = Checkpoints(folder / "checkpoints")
+    found = checkpoints.load()
+    if checkpoints.log_needed < START or checkpoints.journal_needed < START:
+        return "a checkpoint that needs what was before everything"
     if found is None:
         raise CheckpointError("passed over")
     settings = [Settings(level, clock_drift_ns=drift) for level, drift in json.loads(files["plan.json"])]

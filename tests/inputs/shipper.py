@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import marshal
 import zlib
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from mussurana.collector import journal
 from mussurana.collector.abandoned import complete
-from mussurana.collector.spool import DESTINATION, SHIPPED, Shipped
+from mussurana.collector.spool import DESTINATION, SHIPPED, Destination, Shipped
 from mussurana.collector.spool_reader import SpoolReader
 from mussurana.wire.history_pb2 import Upload
 from tests.inputs.damage import damaged, extreme, number, spoiled
@@ -38,7 +39,9 @@ def make(rng: Random) -> Files:
         files["00000001.sessions"] = rng.choice((text, text, b"9" * 5_000, b"\xff", "\u0663 \u00b2".encode()))
     if rng.random() < 0.2:
         files[SHIPPED] = rng.randbytes(rng.choice((0, 31, 32, 33)))
-        files[DESTINATION] = damaged(rng, b'{"verifier": "127.0.0.1:1", "token_file": ""}')
+        files[DESTINATION] = rng.choice(
+            (damaged(rng, b'{"verifier": "127.0.0.1:1", "token_file": ""}'), b"[" * 100_000)
+        )
     if rng.random() < 0.2:
         files["secret"] = rng.randbytes(rng.choice((0, 32, 100_000)))
     return {f"{folder}/{name}": content for name, content in files.items()}
@@ -121,6 +124,8 @@ def cyclic(rng: Random) -> Any:
 def read(files: Files, folder: Path, rng: Random) -> str:
     (path,) = folder.iterdir()
     Shipped.read(path)
+    with suppress(OSError, ValueError, TypeError):  # then it is not shipped
+        Destination.read(path)
     last = complete(path)
     if complete(path) < last:
         return "completing it twice loses fragments"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from time import perf_counter
+
 import pytest
 
 from mussurana.verifier.rounds.machine import ERA_AHEAD_SECONDS_MAX, Verifier
 from mussurana.verifier.rounds.outcome import RoundOutcome
+from mussurana.verifier.rounds.taints import Taint, Taints
 from mussurana.wire import ERA_BEGIN_SECONDS
 from mussurana.wire.history_pb2 import Coverage, Fragment
 from tests.rounds.feeding import SECOND_NS, Wire, key, tag
@@ -250,3 +253,14 @@ def test_an_era_that_all_who_are_at_work_find_is_followed() -> None:
     wire.feed("a", "0 x:=a200010 y:=a200011", "0 x==a200010 y:=a200012<a200011")
     wire.feed("b", "0 y==a200011 x:=b200013<a200010")
     assert wire.round().violations
+
+
+def test_a_key_whose_name_has_thousands_of_slashes_costs_no_more_than_another() -> None:
+    """Each of them may end the name of its table. Beyond some it may be of any."""
+    taints = Taints()
+    taints.tell(Taint(b"a" * 16, "schema/table"), 1)
+    assert taints.of_name("schema/table/1/2/3") == 0
+    assert taints.of_name("another/table/1/2/3") == -1
+    started = perf_counter()
+    assert {taints.of_name(f"{n}{'/' * 4_900}") for n in range(2_000)} == {0}
+    assert perf_counter() - started < 1

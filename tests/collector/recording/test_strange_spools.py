@@ -12,6 +12,8 @@ import pytest
 from mussurana.collector import journal, marshalled
 from mussurana.collector.abandoned import complete
 from mussurana.collector.journal_reader import read_journal
+from mussurana.collector.shipping import _has_destination
+from mussurana.collector.spool import DESTINATION
 from mussurana.collector.spool_reader import MISSING_MAX, SpoolReader
 from mussurana.wire.history_pb2 import Fragment, Hello, Upload
 from mussurana.wire.segments import Appender
@@ -143,3 +145,10 @@ def test_what_marshal_writes_is_read_as_marshal_reads_it(value: Any, version: in
         for end in range(min(len(written), 100)):
             with pytest.raises(ValueError, match=r"it ends too early|no record"):
                 marshalled.loads(written[:end])
+
+
+@pytest.mark.parametrize("content", [b"[" * 100_000, b"9" * 5_000, b"\xff", b"[]", b'{"verifier": 1}'], ids=range(5))
+def test_a_destination_that_says_nothing_keeps_only_its_own_folder_back(tmp_path: Path, content: bytes) -> None:
+    folder = folder_with(tmp_path, hello())
+    (folder / DESTINATION).write_bytes(content)
+    assert not _has_destination(folder)

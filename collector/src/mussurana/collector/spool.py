@@ -94,7 +94,11 @@ class Destination:
 
     @classmethod
     def read(cls, folder: Path) -> Destination:
-        return cls(**json.loads((folder / DESTINATION).read_text()))
+        """Raises OSError, ValueError or TypeError where it cannot be read."""
+        try:
+            return cls(**json.loads((folder / DESTINATION).read_text()))
+        except RecursionError:
+            raise ValueError(f"{folder / DESTINATION}: nested too deeply") from None
 
 
 @dataclass

@@ -167,8 +167,10 @@ class Checkpoints:
                 with self._path(number).open("rb") as file:
                     *_, length = HEADER.unpack(file.read(HEADER.size))
                     about = json.loads(file.read(min(length, DESCRIPTION_BYTES_MAX)))
-                found.append((number, Position(*about["log"]), Position(*about["journal"])))
-            except (OSError, ValueError, KeyError, TypeError, struct.error):
+                places = Position(*about["log"]), Position(*about["journal"])
+                if conforms(places, tuple[Position, Position]):
+                    found.append((number, *places))
+            except (OSError, ValueError, KeyError, TypeError, RecursionError, struct.error):
                 continue  # it is of no use, and goes with the next one that is written
         return found
 

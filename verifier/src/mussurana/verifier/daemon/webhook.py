@@ -25,8 +25,9 @@ from mussurana.verifier.daemon import config
 from mussurana.verifier.daemon.files import write_atomically
 from mussurana.verifier.daemon.metrics import Metrics
 from mussurana.verifier.daemon.post import Post
-from mussurana.verifier.daemon.violations import Violations
+from mussurana.verifier.daemon.violations import Violations, json_of
 from mussurana.verifier.daemon.workers import Worker
+from mussurana.verifier.rounds.stored import conforms
 from mussurana.wire.segments import Position
 
 RETRY_SECONDS_MIN = 1.0
@@ -117,8 +118,11 @@ class Webhook:
     def _delivered_to(self) -> Position:
         """Without a file: what is found from now on. A webhook that is added later is not told all that was before."""
         try:
-            plain = json.loads(self._path.read_text())
-            return Position(int(plain["segment"]), int(plain["offset"]))
+            plain = json_of(self._path.read_bytes())
+            position = Position(plain["segment"], plain["offset"])
+            if not conforms(position, Position) or not Position(0, 0) <= position <= self._violations.end:
+                raise ValueError("no violation was ever there")
+            return position
         except FileNotFoundError:
             position = self._violations.end
             self._remember(position)

@@ -22,6 +22,10 @@ from mussurana.wire.history_pb2 import Coverage, Fragment
 TAINTS_MAX = 10_000
 """Pairs of collector and table, about 200 bytes each. Who tells more taints everything, under its own name."""
 
+SLASHES_MAX = 64
+"""In the name of a key, each of which may end the name of its table. One with more of them may be of any table: to try
+all of thousands would take milliseconds, and a fragment may name thousands of such keys."""
+
 END_MARGIN_NS = 60 * 1_000_000_000
 """A taint that was told this shortly before a new era may be of an unseen write after its begin: it stays. This is how
 far the database's clock may be ahead of the daemon's."""
@@ -71,8 +75,8 @@ class Taints:
         return np.array(places, np.int64)[at]
 
     def of_name(self, name: str | None) -> int:
-        """The same for a key of this name, which begins with its table and a slash."""
-        if name is None:
+        """The same for a key of this name, which begins with its table and a slash. A table may have slashes, too."""
+        if name is None or name.count("/") > SLASHES_MAX:
             return 0
         slash = name.find("/")
         while slash >= 0:
