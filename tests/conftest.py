@@ -18,10 +18,11 @@ settings.load_profile("mussurana")
 def _logs_as_they_were() -> Iterator[None]:
     """A daemon in this process, and Alembic, set up logs in their own way; the next test may want to read them."""
     ours = logging.getLogger("mussurana")
-    handlers, propagate, level = ours.handlers[:], ours.propagate, ours.level
-    yield
-    ours.handlers, ours.propagate = handlers, propagate
-    ours.setLevel(level)
+    handlers, level = ours.handlers[:], ours.level
+    ours.propagate = True
     for name, logger in list(logging.root.manager.loggerDict.items()):
         if name.partition(".")[0] == "mussurana" and isinstance(logger, logging.Logger):
             logger.disabled = False
+    yield
+    ours.handlers = handlers
+    ours.setLevel(level)

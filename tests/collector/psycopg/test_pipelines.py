@@ -125,6 +125,26 @@ def test_a_commit_that_is_answered_together_with_an_earlier_sync_is_one(database
         assert isinstance(made.verdict(), Accepted)
 
 
+@pytest.mark.parametrize("commit", ["COMMIT", "PREPARE TRANSACTION 'p'"])
+def test_what_comes_after_a_commit_that_was_refused_is_another_transaction(
+    database: Database, tmp_path: Path, commit: str
+) -> None:
+    later = "CREATE TABLE later (id int PRIMARY KEY, of int REFERENCES events DEFERRABLE INITIALLY DEFERRED)"
+    adopt(database, *TABLE, later, "INSERT INTO events VALUES (1, 1)", "INSERT INTO later VALUES (1, 1)")
+    with recording(database, tmp_path) as made, made.connect(autocommit=True) as connection:
+        with connection.pipeline() as pipeline:
+            connection.execute("BEGIN")
+            connection.execute("DELETE FROM events WHERE id = 1")
+            connection.execute(commit)
+            with pytest.raises(psycopg.Error):
+                pipeline.sync()
+            connection.execute("UPDATE events SET n = n + 1 WHERE id = 1")
+            pipeline.sync()
+            assert connection.execute("SELECT n FROM events").fetchone() == (2,)
+        connection.close()
+        assert isinstance(made.verdict(), Accepted)
+
+
 @pytest.mark.parametrize("begin", [False, True])
 def test_a_statement_after_an_unanswered_sync_is_no_part_of_what_failed_before(
     database: Database, tmp_path: Path, begin: bool

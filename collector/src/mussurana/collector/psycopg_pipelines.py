@@ -17,7 +17,7 @@ from psycopg import pq
 
 from mussurana.collector.psycopg_watch import PGen, Watch
 from mussurana.collector.recorder import Txn
-from mussurana.collector.sql.control import BEGIN, COMMIT, PREPARE, ROLLBACK, ROLLBACK_TO, SAVEPOINT, Control
+from mussurana.collector.sql.control import COMMIT, PREPARE, ROLLBACK, ROLLBACK_TO, SAVEPOINT, Control
 from mussurana.collector.sql.extract import unanswered
 from mussurana.collector.sql.plan import Plan
 
@@ -151,10 +151,8 @@ class PipelineMixin:
         """The answer to a statement of a cursor, or to a command of the connection."""
         sent: Sent | None = getattr(queued, "sent", None)
         plans = None if isinstance(queued[0], CommandWatcher) else _note_plans(queued[0], sent, len(results))
-        if watch is not None and any(each.status == FATAL_ERROR for each in results):
-            watch.implicit_failed = True
-        if watch is not None and results[0].status in (FATAL_ERROR, PIPELINE_ABORTED) and _begins(queued[0], sent):
-            watch.begin_never_ran()
+        if watch is not None and any(each.status in (FATAL_ERROR, PIPELINE_ABORTED) for each in results):
+            watch.refused_in_pipeline(_control(queued[0], sent), results[-1])
         try:
             super()._process_results(queued, results)  # type: ignore[misc]
         except BaseException as error:
@@ -187,13 +185,12 @@ class PipelineMixin:
                 watch.failed_control()
 
 
-def _begins(cursor: Any, sent: Sent | None) -> bool:
-    """Whether this was a BEGIN, by the application or by psycopg itself."""
-    if isinstance(cursor, CommandWatcher):
-        return cursor.control.what == BEGIN
-    return (
-        sent is not None and sent.plan is not None and sent.plan.control is not None and sent.plan.control.what == BEGIN
+def _control(cursor: Any, sent: Sent | None) -> str:
+    """What a statement of the application does to the transaction, or a command of psycopg itself."""
+    control = (
+        cursor.control if isinstance(cursor, CommandWatcher) else sent.plan.control if sent and sent.plan else None
     )
+    return control.what if control is not None else ""
 
 
 def _note_plans(cursor: Any, sent: Sent | None, count: int) -> list[Plan | None] | None:
@@ -277,6 +274,8 @@ class CommandWatcher:
             if watch.out_of_step:
                 watch.abandon()
             else:
+                if self.control.what in (COMMIT, ROLLBACK):
+                    _lose_what_follows(self._conn._pipeline, watch)
                 watch.after(self.control, results[0].command_status or b"")
         except Exception:
             watch.failed()

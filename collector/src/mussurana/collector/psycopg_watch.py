@@ -42,6 +42,7 @@ from mussurana.collector.sql.control import (
     COMMIT,
     ENCODING,
     LEVELS,
+    PREPARE,
     ROLLBACK,
     SCHEMA,
     SEARCH_PATH,
@@ -807,11 +808,19 @@ class Watch:
         elif self.implicit and self.pgconn.transaction_status != INTRANS:
             self.end_implicit(not self.implicit_failed)
 
-    def begin_never_ran(self) -> None:
-        """A BEGIN was sent in a pipeline that had failed before it: all up to the next sync is rolled back by then."""
-        if self.begin_sent:
+    def refused_in_pipeline(self, what: str, result: Any) -> None:
+        """A statement was refused, or one before it, and with it all up to the next sync. It would have done `what`."""
+        if self.syncs_answered < self.syncs_before:
+            return  # what is open began after that sync
+        has_run = result.status == FATAL_ERROR
+        self.implicit_failed |= has_run
+        if what == BEGIN and self.begin_sent:  # what it was to begin, or to go on with, is rolled back at the sync
             self.begin_sent = False
             self.implicit = self.implicit_failed = True
+        elif what in (COMMIT, PREPARE) and has_run and self.transactions is not None and not self.out_of_step:
+            self.implicit = self.commit_sent = False
+            is_error = result.error_field(pq.DiagnosticField.SEVERITY_NONLOCALIZED) == b"ERROR"  # else the server ends
+            self.transactions.commit_failed(refused=is_error)
 
     def pipeline_failed(self, error: BaseException) -> None:
         """A pipeline could not prepare a statement, or could not commit where it synced.
@@ -819,8 +828,9 @@ class Watch:
         In the second case psycopg never gets to see the answer to the sync itself, so what was implicit ends here.
         """
         try:
-            self.implicit_failed = True
-            if self.implicit and self._refused(error):
+            is_own = self.syncs_answered >= self.syncs_before
+            self.implicit_failed |= is_own
+            if self.implicit and is_own and self._refused(error):
                 self.end_implicit(False)
         except Exception:
             self.failed_control()
