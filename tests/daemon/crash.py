@@ -44,6 +44,7 @@ from mussurana.verifier.daemon.log import FRAGMENT, Entry, Tail
 from mussurana.verifier.daemon.machine import MachineFactory
 from mussurana.verifier.daemon.metrics import Metrics
 from mussurana.verifier.daemon.sequences import Sequences
+from mussurana.verifier.daemon.violations import WAITING
 from mussurana.verifier.replay.send import Sender
 from mussurana.wire import query_pb2 as wire
 from mussurana.wire.history_pb2 import READ, Fragment
@@ -143,6 +144,8 @@ class Watcher:
             except CommandError:
                 continue
             for each in reply.round:
+                if each.reason.startswith(WAITING):
+                    continue  # it is shown as unknown until its alarm is told
                 before = self.seen.setdefault((each.level, each.number), each.SerializeToString(deterministic=True))
                 if before != each.SerializeToString(deterministic=True):
                     self.changed.append(f"{wire.Round.FromString(before)} became {each}")

@@ -41,6 +41,9 @@ POLL_SECONDS = 0.05
 CONNECTIONS_MAX = 128
 """At the same time, each with its thread. A browser opens up to six, a monitoring system one."""
 
+WAITING_MAX = CONNECTIONS_MAX
+"""Connections that the system keeps until they are accepted."""
+
 PAGES_MAX = 16
 """Requests for the web page that are being answered at the same time, some tenths of a second each at worst."""
 
@@ -153,7 +156,7 @@ class HttpServer:
 
         class Server(ThreadingHTTPServer):
             daemon_threads = True
-            request_queue_size = CONNECTIONS_MAX
+            request_queue_size = WAITING_MAX
             address_family = AF_INET6 if host.startswith("[") else ThreadingHTTPServer.address_family
 
             def service_actions(self) -> None:

@@ -35,6 +35,9 @@ times, and goes into a record of the journal, a call of the webhook, an answer, 
 
 CUT = " ... (cut here)"
 
+WAITING = "an alarm waits for collectors that may take it back"
+"""How the reason begins of a round whose violations are not told yet."""
+
 
 @dataclass(frozen=True)
 class Summary:
@@ -118,7 +121,7 @@ class Violations:
         if not known or any(each.state == "told" for each in known):
             return round
         waiting = sum(each.state == "waiting" for each in known)
-        reason = f"an alarm waits for collectors that may take it back, {waiting:,} in all"
+        reason = f"{WAITING}, {waiting:,} in all"
         if not waiting:
             reason = f"its violations were withdrawn: {known[0].withdrawn}"
         return replace(round, verdict="unknown", reason=reason)
