@@ -46,7 +46,10 @@ class Places:
     def wait(self, connection: socket, seconds: float) -> None:
         """The other side has to act, within this time from now on."""
         if place := self._places.get(connection):
-            place.since, place.deadline = self._now(), self._now() + seconds
+            now = self._now()
+            if place.deadline == inf:  # until now the daemon had to
+                place.since = now
+            place.deadline = now + seconds
 
     def work(self, connection: socket) -> None:
         """The daemon has to act."""
