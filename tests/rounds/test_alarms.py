@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from mussurana.verifier.rounds.alarms import AlarmChange
+from mussurana.verifier.rounds.alarms import TAINT_SECONDS, AlarmChange
 from mussurana.verifier.rounds.limits import Limits
 from mussurana.verifier.rounds.machine import Verifier
 from mussurana.wire import NOT_KNOWN_YET
-from mussurana.wire.history_pb2 import Coverage, SessionEvent
+from mussurana.wire.history_pb2 import Coverage, Fragment, SessionEvent
 from tests.rounds.feeding import SECOND_NS, Wire, key, tag
 
 
@@ -146,9 +146,37 @@ def test_who_was_heard_up_to_an_alarm_withdraws_it_no_more() -> None:
     wire.skew()
     wire.hear("c")
     assert states(wire.decided()) == ["told"]
-    wire.later(1)
+    wire.later(TAINT_SECONDS + 0.5)
+    wire.hear("c")
+    wire.later(0.5)
     wire.taint("c", "seats")
     assert wire.decided() == []
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+@pytest.mark.parametrize("ahead_seconds", [0.05, 0.3, 2.0, 30.0])
+def test_a_clock_that_is_ahead_does_not_keep_a_taint_from_withdrawing_an_alarm(
+    ahead_seconds: float, is_told: bool
+) -> None:
+    """By its own clock the collector had been heard up to the alarm, before it wrote unseen."""
+    wire = fleet("a", "b", "c")
+    ahead_ns = int(ahead_seconds * SECOND_NS)
+
+    def say(made: Fragment, at_ns: int) -> None:
+        made.sealed_ns = at_ns + ahead_ns
+        wire.send("c", made)
+
+    say(wire.make("c"), wire.now_ns - SECOND_NS // 8)
+    wire.skew()
+    if is_told:
+        wire.later(5)
+        assert states(wire.decided()) == ["told"]
+    else:
+        wire.later(0.3)
+    late = wire.make("c")
+    late.coverage.add(table="seats", shape="COPY", observed=Coverage.UNOBSERVED_WRITE, statement_count=1)
+    say(late, wire.now_ns)
+    assert states(wire.decided()) == ["withdrawn"]
 
 
 def test_unless_it_found_out_only_afterwards() -> None:

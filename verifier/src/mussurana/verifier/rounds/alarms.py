@@ -2,7 +2,7 @@
 
 A collector that writes to a table unseen says so with its next fragment. What others read of that table meanwhile may
 look like a violation. So an alarm waits until every collector with a session at work was heard up to the last commit
-in it, by the collector's own clock, and at most as long as the limit says. Sessions that are idle, closed or silent are
+in it, by the collector's own clock or by ours if that is behind, and at most as long as the limit says. Sessions that are idle, closed or silent are
 not waited for. Clocks decide only how long an alarm waits: whatever comes later still withdraws it.
 
 What takes an alarm back: a taint of a table that it read from, by a collector that had not been heard up to the alarm
@@ -24,6 +24,10 @@ from mussurana.verifier.rounds.lost import LostVersions
 from mussurana.verifier.rounds.owners import among
 from mussurana.verifier.rounds.taints import EVERY
 from mussurana.wire import COUNTER_BITS, FENCE_KEY
+
+TAINT_SECONDS = 1.0
+"""How much later than an alarm a collector has to have been heard, so that what it writes unseen from then on cannot
+have been the reason. The clocks of those in the alarm may be behind, and a fragment takes its time to arrive."""
 
 ALARMS_KEPT_MAX = 1_000
 """That can still be withdrawn, some kilobytes each. The oldest that were told go first."""
@@ -85,11 +89,12 @@ class Alarms:
         self.by_id[id] = Alarm(id, now_ns, _time_of(txns), saw)
 
     def taint(self, tables: Iterable[str], heard_ns: int, who: str) -> None:
-        """A collector wrote to these tables unseen, some time after `heard_ns` by its clock."""
+        """A collector wrote to these tables unseen, some time after it was heard up to `heard_ns`."""
+        safe_ns = heard_ns - int(TAINT_SECONDS * 1e9)
         for table in tables:
 
             def is_hit(alarm: Alarm, saw: Saw, table: str = table) -> bool:
-                return alarm.time_ns > heard_ns and saw.is_of(table)
+                return max(alarm.time_ns, alarm.found_ns) > safe_ns and saw.is_of(table)
 
             self._withdraw(f"{who} wrote to {table or 'some table'} unseen", is_hit)
 

@@ -120,13 +120,18 @@ class Collector:
     sequence: int = 0  # of the last fragment fed
     name: str = ""  # for people
     sealed_ns: int = 0  # the latest time that its clock has shown
-    heard_ns: int = 0
+    heard_ns: int = 0  # when its last fragment was received
     tags: set[int] = field(default_factory=set)  # that it says it draws write ids from
     sessions: dict[int, int] = field(default_factory=dict)  # its numbers -> ours
     statements: dict[int, str] = field(default_factory=dict)
     lost_from: dict[int, int] = field(default_factory=dict)  # tag -> where it was settled when fragments were lost
     xid_horizon: int = -1  # where versions are the database's own ids; 0 if not, -1 if there was nothing to tell it by
     is_whole: bool = True  # whether all that it ever sent is here
+
+    @property
+    def heard_to_ns(self) -> int:
+        """Up to when it was heard: by its own clock, unless that is ahead of ours."""
+        return min(self.sealed_ns, self.heard_ns)
 
 
 class Verifier:
@@ -204,8 +209,8 @@ class Verifier:
         if known is None:
             known = self._new_collector(collector)
             known.is_whole = fragment.sequence == 1
+        heard_to_ns = known.heard_to_ns
         known.sequence, known.heard_ns = fragment.sequence, received_ns
-        heard_to_ns = known.sealed_ns
         known.name = fragment.collector_name or known.name
         known.sealed_ns = max(known.sealed_ns, fragment.sealed_ns)
         self.clocks_set_back += decoded.clocks_set_back
@@ -894,7 +899,7 @@ class Verifier:
         heard: dict[bytes, int] = {}
         if self.alarms.waiting:
             open_at = {session.collector for session in self.sessions.values() if session.is_open}
-            heard = {id: self.collectors[id].sealed_ns for id in open_at}
+            heard = {id: self.collectors[id].heard_to_ns for id in open_at}
         return self.alarms.decide(now_ns, self._overdue_ns(now_ns, self.limits.alarm_wait_ns_max), heard)
 
     # Names
