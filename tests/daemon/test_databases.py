@@ -14,7 +14,7 @@ from mussurana.verifier.daemon.service import StartError
 from mussurana.verifier.render.daemon import status_text
 from mussurana.wire import PROTOCOL
 from mussurana.wire.databases import are_two, may_be_one
-from mussurana.wire.history_pb2 import Database, Hello, Upload
+from mussurana.wire.history_pb2 import Database, Fragment, Hello, Upload
 from tests.daemon.collector import TestCollector, fragment
 from tests.daemon.conftest import Running, running
 from tests.daemon.watching import page, until
@@ -49,6 +49,16 @@ def refused(daemon: Running, recorded: Database, told: Database = NOT_TOLD, lett
         collector.tell(told)
     assert error.value.code() == grpc.StatusCode.FAILED_PRECONDITION
     return str(error.value.details())
+
+
+def test_a_fragment_without_transactions_decides_nothing(data: Path) -> None:
+    with running(data) as daemon:
+        with Teller(daemon, BOOKS, "z") as idle:
+            idle.send(Fragment(sequence=1, sealed_ns=1))
+            idle.wait_durable(1)
+        with Teller(daemon, SHOP) as collector:
+            collector.tell()
+        assert "is another one" in refused(daemon, BOOKS, letter="y")
 
 
 def test_the_second_database_is_refused_also_after_a_restart_and_the_first_goes_on(data: Path) -> None:

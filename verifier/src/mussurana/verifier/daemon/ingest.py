@@ -226,7 +226,8 @@ class Ingest:
                 self._count(link, content)
                 fragment = await self._looked_through(link, content)
                 if fragment is not None:
-                    await self._keep_database(fragment.database if fragment.database.identity else link.recorded)
+                    told = fragment.database if fragment.database.identity else link.recorded
+                    await self._keep_database(told, decides=fragment.txn_count > 0)
                     self._take(link, fragment)
                 else:
                     self._metrics.fragments_duplicated.inc()
@@ -342,10 +343,10 @@ class Ingest:
         )
         return link
 
-    async def _keep_database(self, told: Database) -> None:
-        """Take a fragment only if it is of the database that this is about, which the first one decides."""
+    async def _keep_database(self, told: Database, decides: bool) -> None:
+        """Take a fragment only if it is of the database that this is about, which the first transactions decide."""
         refusal = self._audited.refusal(told)
-        if not refusal and not self._audited.is_kept(told):
+        if not refusal and decides and not self._audited.is_kept(told):
             try:
                 refusal = await asyncio.to_thread(self._audited.keep, told)
             except OSError as error:
