@@ -86,6 +86,8 @@ NO_STEPS: list[dict[str, Any]] = [
     {"quiet": 7},
     {"rounds": [{**ROUND, "number": "1"}]},
     {"rounds": [{**ROUND, "seconds": {"total": "1"}}]},
+    {"rounds": [{**ROUND, "seconds": {"total": 10**400}}]},
+    {"rounds": [{**ROUND, "lag_seconds": [0.1, 0.2, float("nan")]}]},
     {"rounds": [7]},
     {"violations": [{**VIOLATION, "found_ns": "x"}]},
     {"violations": [{**VIOLATION, "counterexample": {"transactions": [{"operations": [{}]}]}}]},
