@@ -84,6 +84,8 @@ NO_STEPS: list[dict[str, Any]] = [
     *({name: value} for name in ("step", "now_ns", "force", "log") for value in ODD),
     {"quiet": [["1", 2, 3]]},
     {"quiet": 7},
+    {"log": [SEGMENT_MAX, 16]},
+    {"log": [1, -16]},
     {"rounds": [{**ROUND, "number": "1"}]},
     {"rounds": [{**ROUND, "seconds": {"total": "1"}}]},
     {"rounds": [{**ROUND, "seconds": {"total": 10**400}}]},
