@@ -142,12 +142,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="the number of the first case (default: a random one)")
     parser.add_argument("--replay", type=Path, metavar="FOLDER", help="read this input again")
     options = parser.parse_args(arguments)
+    logging.disable()  # the daemon tells its log what it passes over
     if options.replay:
         return replay(options.replay)
     first = secrets.randbelow(10**12) if options.seed is None else options.seed
     readers = [READERS[name] for name in options.only or READERS]
     seconds = options.seconds or (float("inf") if options.cases else SECONDS_DEFAULT)
-    logging.disable()  # the daemon tells its log what it passes over
     warm_up(readers)
     failures = 0
     confined = Confined(work)

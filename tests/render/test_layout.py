@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from itertools import pairwise
+from time import perf_counter
 
 import pytest
 
@@ -185,3 +186,14 @@ def test_lanes_are_ordered_so_that_few_edges_cross_others() -> None:
         for step in counterexample_of(samples.long_fork()).cases[0].steps
     ]
     assert sum(between) == 2, "a cycle through four lanes has one edge back over two of them"
+
+
+@pytest.mark.parametrize("sessions", [1, 1_000])
+def test_a_thousand_transactions_are_placed_at_once(sessions: int) -> None:
+    """Nobody reads such a picture, but a page has one, and must not take minutes or end in an error for it."""
+    shown = [ShownTransaction(f"T{n}", n, f"s{n % sessions}", n, "", "committed", None, None, ()) for n in range(1_000)]
+    steps = tuple(Step(n, (n + 1) % 1_000, "commit", "commit", "rw", "x", "Because.") for n in range(1_000))
+    started = perf_counter()
+    placed = place(Counterexample("write skew", "G2-item", "", tuple(shown), (Case((), steps, ""),)))
+    assert perf_counter() - started < 5
+    assert placed.column_count == 1_000 // sessions

@@ -159,6 +159,7 @@ UNSOUND: dict[str, Spoil] = {
     "more in the past than there is": put_in("memory", "past", 10**6),
     "a border of words": put_in("memory", "border", {"last_version": "x", "last_epoch": 1, "version": 1, "epoch": 1}),
     "a border that is a list": put_in("memory", "border", []),
+    "a border that is elsewhere": lambda text, columns: text["memory"][0]["border"].update(last_version=5),
     "no levels": put("memory", []),
     "a collector that is none": put_in("collectors", "sequence", "1"),
     "a collector with more": put_in("collectors", "evil", 1),

@@ -52,6 +52,11 @@ class Position:
     segment: int
     offset: int
 
+    @property
+    def is_possible(self) -> bool:
+        """Whether a directory may come to have this place, and go on behind it."""
+        return 0 <= self.segment <= SEGMENT_MAX // 2 and 0 <= self.offset < 1 << 63
+
 
 @dataclass(frozen=True)
 class Record:

@@ -26,7 +26,7 @@ from mussurana.verifier.daemon.log import START
 from mussurana.verifier.daemon.sequences import Last, Sequences
 from mussurana.verifier.rounds.bounds import TIME_NS_MAX
 from mussurana.verifier.rounds.stored import conforms
-from mussurana.wire.segments import SEGMENT_MAX, Position
+from mussurana.wire.segments import Position
 
 MAGIC = b"\x89MUSC\r\n\x1a"
 VERSION = 1
@@ -56,15 +56,14 @@ class Checkpoint:
     @property
     def is_possible(self) -> bool:
         """Whether this program may have made it."""
-        places = (self.log, self.journal)
-        numbers = [*(each.segment for each in places), *(each.offset for each in places), self.step]
-        times = (self.now_ns, self.machine_ns)
+        numbers, places = [self.step, self.now_ns, self.machine_ns], (self.log, self.journal)
         return (
-            conforms([*numbers, *times], list[int])
+            conforms(numbers, list[int])
+            and min(numbers) >= 0
+            and max(numbers[1:]) <= TIME_NS_MAX
             and conforms(self.levels, list[str])
-            and min(*numbers, *times) >= 0
-            and max(times) <= TIME_NS_MAX
-            and all(each.segment <= SEGMENT_MAX for each in places)
+            and conforms(places, tuple[Position, Position])
+            and all(each.is_possible for each in places)
         )
 
     def to_bytes(self) -> list[bytes]:
@@ -168,7 +167,7 @@ class Checkpoints:
                     *_, length = HEADER.unpack(file.read(HEADER.size))
                     about = json.loads(file.read(min(length, DESCRIPTION_BYTES_MAX)))
                 places = Position(*about["log"]), Position(*about["journal"])
-                if conforms(places, tuple[Position, Position]):
+                if conforms(places, tuple[Position, Position]) and all(each.is_possible for each in places):
                     found.append((number, *places))
             except (OSError, ValueError, KeyError, TypeError, RecursionError, struct.error):
                 continue  # it is of no use, and goes with the next one that is written

@@ -136,7 +136,7 @@ class Step:
             violations=tuple(plain["violations"]),
             alarms=tuple(AlarmChange(**each) for each in plain["alarms"]) if "alarms" in plain else _told(plain),
         )
-        if not conforms(step, Step) or not all(map(is_violation, step.violations)):
+        if not conforms(step, Step) or not step.log.is_possible or not all(map(is_violation, step.violations)):
             raise ValueError("not a step")
         return step
 

@@ -21,7 +21,7 @@ from mussurana.verifier.rounds.lost import LostVersions
 from mussurana.verifier.rounds.stored import conforms
 from mussurana.verifier.rounds.table import VersionTable
 from mussurana.verifier.rounds.xids import SEVERAL
-from mussurana.wire import COUNTER_BITS, TAG_MAX
+from mussurana.wire import COUNTER_BITS, FENCE_KEY, TAG_MAX
 
 if TYPE_CHECKING:
     from mussurana.verifier.rounds.level import LevelRounds
@@ -124,6 +124,8 @@ def _about_level(level: LevelRounds, machine: Verifier) -> Iterator[str]:
         yield "the memory of a level"
     if not conforms(level.real_key, dict[int, int]) or not conforms(level.border, Border):
         yield "the border of a level"
+    elif level.border.last_version != level.table.get(np.array([FENCE_KEY]))[0]:
+        yield "a border that is not where the past ends"
     yield from _about_batch("what is retained", level.retained, machine)
     yield from _about_ranges("lost versions of a level", level.lost)
     yield from _about_ranges("repeated versions", level.repeated)

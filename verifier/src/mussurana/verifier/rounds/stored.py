@@ -24,7 +24,7 @@ def conforms(value: object, kind: Any) -> bool:
     if kind is int:
         return type(value) is int and -(1 << INT_BITS) <= value < 1 << INT_BITS
     if kind is float:
-        return type(value) in (int, float) and isfinite(typing.cast(float, value))
+        return conforms(value, int) or (type(value) is float and isfinite(value))
     if kind in (str, bool, bytes, type(None)):
         return type(value) is kind
     if is_dataclass(kind):

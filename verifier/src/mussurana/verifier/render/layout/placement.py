@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 from itertools import combinations, pairwise, permutations
 
 from mussurana.verifier.verdict import Counterexample, ShownTransaction
 
 _LANES_PERMUTED_MAX = 6  # 720 orders are tried in milliseconds; more lanes are improved by exchanging pairs
+_LANES_IMPROVED_MAX = 40  # takes some tens of milliseconds; a picture of more is beyond anybody's eyes
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,12 @@ def _columns(counterexample: Counterexample, by_time: bool) -> tuple[int, ...]:
     before: list[set[int]] = [set() for _ in transactions]
 
     def reaches(start: int, end: int) -> bool:
-        return start == end or any(reaches(start, previous) for previous in before[end])
+        found, todo = {end}, [end]
+        while todo and start not in found:
+            new = before[todo.pop()] - found
+            found |= new
+            todo += new
+        return start in found
 
     def draw(left: int, right: int) -> None:
         if not reaches(right, left):
@@ -76,13 +83,9 @@ def _columns(counterexample: Counterexample, by_time: bool) -> tuple[int, ...]:
                     draw(step.source, step.target)
 
     columns: dict[int, int] = {}
-
-    def column(txn: int) -> int:
-        if txn not in columns:
-            columns[txn] = max((column(previous) + 1 for previous in before[txn]), default=0)
-        return columns[txn]
-
-    return tuple(column(txn) for txn in range(len(transactions)))
+    for txn in TopologicalSorter(dict(enumerate(before))).static_order():
+        columns[txn] = max((columns[previous] + 1 for previous in before[txn]), default=0)
+    return tuple(columns[txn] for txn in range(len(transactions)))
 
 
 def _session_pairs(transactions: Sequence[ShownTransaction]) -> list[tuple[int, int]]:
@@ -118,7 +121,7 @@ def _lane_order(counterexample: Counterexample) -> list[str]:
     if len(order) <= _LANES_PERMUTED_MAX:
         order = list(min(permutations(order), key=lanes_crossed))
     else:
-        improved = True
+        improved = len(order) <= _LANES_IMPROVED_MAX
         while improved:
             improved = False
             for i, j in combinations(range(len(order)), 2):
