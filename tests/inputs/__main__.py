@@ -142,7 +142,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="the number of the first case (default: a random one)")
     parser.add_argument("--replay", type=Path, metavar="FOLDER", help="read this input again")
     options = parser.parse_args(arguments)
-    logging.disable()  # the daemon tells its log what it passes over
     if options.replay:
         return replay(options.replay)
     first = secrets.randbelow(10**12) if options.seed is None else options.seed
@@ -165,4 +164,5 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    logging.disable()  # the daemon tells its log what it passes over
     sys.exit(main())
