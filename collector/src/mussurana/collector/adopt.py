@@ -37,7 +37,7 @@ for. Without a colon, which Alembic takes for the beginning of a parameter."""
 NUMBER_SQLITE = (
     f"INSERT INTO {FENCE_TABLE} (id, epoch, {WID}) VALUES (2, random() & {(1 << 63) - 1}, NULL) ON CONFLICT DO NOTHING"
 )
-"""What tells an SQLite file from all others. PostgreSQL has such a number by itself."""
+"""This number tells an SQLite file from all others. PostgreSQL has such a number by itself."""
 
 ALEMBIC_TABLE = "alembic_version"
 

@@ -116,7 +116,7 @@ def remove_journal(folder: Path) -> None:
 
 
 def _records(folder: Path) -> Iterator[tuple[int, Any]]:
-    """What can be read. A record that was being written when the process was killed cannot, and is passed over."""
+    """The records that are whole. One that was being written when the process was killed is passed over."""
     for turn in range(2):
         try:
             with open(path_of(folder, turn), "rb") as file:

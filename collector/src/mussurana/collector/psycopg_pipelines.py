@@ -74,7 +74,7 @@ def _nothing(observation: Any, sink: Any) -> None:
 
 
 def give_up_place(watch: Watch, cursor: Any) -> None:
-    """What a cursor was about to send did not get into the queue, and so never ran: its parameters were wrong, say."""
+    """A statement never ran, because it did not get into the queue: its parameters were wrong, say."""
     sent: Sent | None = cursor._mussurana_sending
     cursor._mussurana_sending = None
     txn = watch.transactions.txn if watch.transactions is not None else None
@@ -186,7 +186,7 @@ class PipelineMixin:
 
 
 def _control(cursor: Any, sent: Sent | None) -> str:
-    """What a statement of the application does to the transaction, or a command of psycopg itself."""
+    """How a statement of the application, or a command of psycopg, steers the transaction; empty if it does not."""
     control = (
         cursor.control if isinstance(cursor, CommandWatcher) else sent.plan.control if sent and sent.plan else None
     )

@@ -33,7 +33,7 @@ _ONE_FIELD = re.compile(_FIELD, re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class RowTriggers:
-    """What the BEFORE triggers of a table may do to its rows."""
+    """The ways in which the BEFORE triggers of a table may change or skip its rows."""
 
     skip: frozenset[str] = frozenset()  # INSERT, UPDATE, DELETE: the row is left out of it
     keep: bool = False  # an UPDATE may leave the row as it was, our columns and all

@@ -3,8 +3,8 @@
 A collector that writes to a table unseen says so with its next fragment. What others read of that table meanwhile may
 look like a violation. So an alarm waits until every collector with a session at work was heard up to the last commit
 in it, by the collector's own clock or by ours if that is behind, and at most as long as the limit says. Sessions that
-are idle, closed or silent are not waited for. Clocks decide only how long an alarm waits: whatever comes later still
-withdraws it.
+are idle, closed or silent are not waited for. A taint that comes later still withdraws it. Only where a
+collector ships a backlog and its clock is ahead as well may such a taint come to nothing.
 
 What takes an alarm back: a taint of a table that it read from, by a collector that had not been heard up to the alarm
 before, or that found out about its unseen writes only afterwards; the loss of a version that it saw and that nobody in
